@@ -10,13 +10,17 @@ import tvm
 from tvm import relax
 
 
-def build(shape, body, *, name="main"):
-    """Make a module of a function with one parameter. `body` gets a builder and the parameter."""
+def build(shape, body, *, name="main", dtype="float32", **attrs):
+    """Make a module of a function with a parameter of a shape, or one of each of some shapes.
+
+    `body` gets the function that emits an expression, and the parameters.
+    """
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function(name, [x]):
+    shapes = shape if isinstance(shape, list) else [shape]
+    params = [relax.Var(f"x{n}", relax.TensorType(each, dtype)) for n, each in enumerate(shapes)]
+    with builder.function(name, params, attrs=attrs or None):
         with builder.dataflow():
-            result = body(builder.emit, x)
+            result = body(builder.emit, *params)
             many = isinstance(result, list | tuple)
             output = builder.emit_output(relax.Tuple(list(result)) if many else result)
         builder.emit_func_output(output)
@@ -53,6 +57,13 @@ def operators(mod, name="main"):
         for binding in block.bindings
         if isinstance(binding.value, relax.Call) and isinstance(binding.value.op, tvm.ir.Op)
     )
+
+
+def calls(mod, kind):
+    """List the calls of an operator."""
+    values = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+    found = [value for value in values if isinstance(value, relax.Call)]
+    return [call for call in found if getattr(call.op, "name", "") == f"relax.{kind}"]
 
 
 def clean(mod):

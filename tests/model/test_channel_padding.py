@@ -2,7 +2,7 @@
 """Convolutions whose output channels no vector divides."""
 
 import pytest
-from graphs import Values, apply, assert_same, build, operators
+from graphs import Values, apply, assert_same, build, calls, operators
 
 from tvm import relax
 from tvm_droplet_ms.model.layout.channel_padding import pad_channels, padded_channels
@@ -35,16 +35,11 @@ def convolution(emit, x, values, outputs=125, **options):
 
 def of_convolutions(mod):
     """The output channels of the convolutions of ``main``, and the shapes of the slices."""
-    channels, slices = [], []
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            name = getattr(getattr(binding.value, "op", None), "name", "")
-            shape = [int(extent) for extent in getattr(binding.var.ty, "shape", ())]
-            if name == "relax.nn.conv2d":
-                channels.append(shape[3])
-            if name == "relax.strided_slice":
-                slices.append(shape)
-    return channels, slices
+    shapes = [
+        [[int(extent) for extent in call.ty.shape] for call in calls(mod, kind)]
+        for kind in ("nn.conv2d", "strided_slice")
+    ]
+    return [shape[3] for shape in shapes[0]], shapes[1]
 
 
 def check(body, channels, slices, shape=(1, 8, 8, 8)):
@@ -71,20 +66,30 @@ def test_the_slice_moves_behind_what_works_channel_by_channel():
     check(body, [128], [[1, 1, 1, 125]])
 
 
-def test_the_slice_stays_before_what_mixes_channels():
+def mixed(emit, y, values):
+    return emit(op.nn.softmax(y, axis=3)), emit(op.mean(y, axis=[3], keepdims=True))
+
+
+def reduced_without_axes(emit, y, values):
+    return emit(op.mean(y, axis=[1, 2]))
+
+
+def plus_a_constant_of_each_pixel(emit, y, values):
+    return emit(op.add(y, values.normal(6, 6, 125)))
+
+
+def convolved(emit, y, values):
+    return convolution(emit, y, values, 64)
+
+
+@pytest.mark.parametrize(
+    "behind", [mixed, reduced_without_axes, plus_a_constant_of_each_pixel, convolved]
+)
+def test_the_slice_stays_before_what_needs_all_channels_or_has_other_shapes(behind):
     values = Values()
-
-    def body(emit, x):
-        y = emit(op.nn.relu(convolution(emit, x, values)))
-        return emit(op.nn.softmax(y, axis=3)), emit(op.mean(y, axis=[3], keepdims=True))
-
-    check(body, [128], [[1, 6, 6, 125]])
-
-
-def test_the_slice_stays_before_a_reduction_that_drops_axes():
-    values = Values()
-    body = lambda emit, x: emit(op.mean(convolution(emit, x, values), axis=[1, 2]))  # noqa: E731
-    check(body, [128], [[1, 6, 6, 125]])
+    channels = [128, 64] if behind is convolved else [128]
+    body = lambda emit, x: behind(emit, convolution(emit, x, values), values)  # noqa: E731
+    check(body, channels, [[1, 6, 6, 125]])
 
 
 def test_a_residual_is_added_to_the_slice():
@@ -94,20 +99,6 @@ def test_a_residual_is_added_to_the_slice():
         return emit(op.add(convolution(emit, x, values), convolution(emit, x, values)))
 
     check(body, [128, 128], [[1, 6, 6, 125], [1, 6, 6, 125]])
-
-
-def test_a_constant_of_each_pixel_is_added_to_the_slice():
-    values = Values()
-    body = lambda emit, x: emit(  # noqa: E731
-        op.add(convolution(emit, x, values), values.normal(6, 6, 125))
-    )
-    check(body, [128], [[1, 6, 6, 125]])
-
-
-def test_a_second_convolution_takes_the_slice():
-    values = Values()
-    body = lambda emit, x: convolution(emit, convolution(emit, x, values), values, 64)  # noqa: E731
-    check(body, [128, 64], [[1, 6, 6, 125]])
 
 
 @pytest.mark.parametrize(

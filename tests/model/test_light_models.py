@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import clean, operators
+from graphs import calls, clean, operators
 from numpy_relax import evaluate
 
 onnx = pytest.importorskip("onnx")
@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 from tvm import relax  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
+from tvm_droplet_ms.model.layers import layouts_of  # noqa: E402
 from tvm_droplet_ms.model.onnx.rewriting.nodes import prepare_onnx  # noqa: E402
 from tvm_droplet_ms.model.prepare import prepare_graph  # noqa: E402
 
@@ -53,11 +54,7 @@ def load(name):
 
 def transposes(mod):
     """The axes of the transposes, apart from those that swap the two axes of a shuffle."""
-    axes = [
-        [int(axis) for axis in binding.value.attrs.axes]
-        for binding in mod["main"].body.blocks[0].bindings
-        if getattr(getattr(binding.value, "op", None), "name", "") == "relax.permute_dims"
-    ]
+    axes = [[int(axis) for axis in call.attrs.axes] for call in calls(mod, "permute_dims")]
     return [each for each in axes if each != [0, 1, 2, 4, 3]]
 
 
@@ -74,12 +71,7 @@ def check_structure(mod, name):
     assert not {name for name in gone if counts[f"relax.{name}"]}
     # Only DenseNet has batch norms in front of its convolutions: each is one multiplication.
     assert counts["relax.multiply"] == (62 if name == "densenet121" else 0)
-    layouts = {
-        (binding.value.attrs.data_layout, binding.value.attrs.kernel_layout)
-        for binding in after["main"].body.blocks[0].bindings
-        if getattr(getattr(binding.value, "op", None), "name", "") == "relax.nn.conv2d"
-    }
-    assert layouts == {("NHWC", "HWIO")}
+    assert {layouts_of(call.attrs)[:2] for call in calls(after, "nn.conv2d")} == {("NHWC", "HWIO")}
     return after
 
 

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from graphs import build
 
 import tvm
 from tvm import relax
@@ -79,30 +80,23 @@ def test_constants_of_the_same_values_and_type_are_one(constants, count):
 
 
 def test_types_of_the_same_bytes_stay_apart():
-    x = relax.Var("x", relax.TensorType((4,), "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            zeros = [relax.const(np.zeros(4, kind)) for kind in ("float32", "int32", "float32")]
-            result = builder.emit_output(relax.Tuple([x, *zeros]))
-        builder.emit_func_output(result)
-    assert len(constants_of(share_constants()(builder.finalize()))) == 2
+    def body(_emit, x):
+        return [x, *(relax.const(np.zeros(4, kind)) for kind in ("float32", "int32", "float32"))]
+
+    assert len(constants_of(share_constants()(build((4,), body)))) == 2
 
 
 def recurrent(biases, size=8):
     """Steps of a recurrent network that share a weight, with a bias of rank 1 each."""
     shape = (size, size)
     weight = relax.const(np.random.default_rng(0).standard_normal(shape).astype("float32") / size)
-    builder = relax.BlockBuilder()
-    state = x = relax.Var("x", relax.TensorType((1, size), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            for bias in biases:
-                state = builder.emit(relax.op.add(bias, relax.op.matmul(state, weight)))
-                state = builder.emit(relax.op.tanh(state))
-            result = builder.emit_output(state)
-        builder.emit_func_output(result)
-    return builder.finalize()
+
+    def body(emit, state):
+        for bias in biases:
+            state = emit(relax.op.tanh(emit(relax.op.add(bias, relax.op.matmul(state, weight)))))
+        return state
+
+    return build((1, size), body)
 
 
 BIAS = np.random.default_rng(1).standard_normal(8).astype("float32")
@@ -124,7 +118,7 @@ def test_steps_share_their_constants_where_nothing_is_prepared():
 @pytest.mark.parametrize("are_equal", [True, False])
 def test_a_library_has_a_shared_weight_once(are_equal, tmp_path):
     """The biases of the steps are packed by what packs the weight."""
-    steps, size = 5, 256
+    steps, size = 3, 256
     generator = np.random.default_rng(2)
     values = generator.standard_normal((1 if are_equal else steps, size)).astype("float32")
     mod = recurrent([relax.const(values[step % len(values)]) for step in range(steps)], size)

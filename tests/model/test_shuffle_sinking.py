@@ -6,8 +6,7 @@ import pytest
 from graphs import Values, apply, assert_same, build, operators
 
 from tvm import relax
-from tvm_droplet_ms.model.layout.channel_shuffle import InnerShuffle
-from tvm_droplet_ms.model.layout.shuffle_sinking import sink_shuffles
+from tvm_droplet_ms.model.layout.channel_shuffle import InnerShuffle, sink_shuffles
 
 op = relax.op
 SHAPE = (1, 6, 6, 24)

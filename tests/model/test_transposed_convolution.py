@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from graphs import build
 
 import tvm
 from tvm import relax
@@ -22,22 +23,13 @@ CASES = [
 
 
 def model(weights, shape, stride, padding, output_padding):
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType(shape, "float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            out = builder.emit(
-                relax.op.nn.conv2d_transpose(
-                    data,
-                    relax.const(weights),
-                    strides=stride,
-                    padding=(*padding, *padding),
-                    output_padding=output_padding,
-                )
-            )
-            out = builder.emit_output(relax.op.nn.relu(out))
-        builder.emit_func_output(out)
-    return builder.get()
+    options = {"strides": stride, "padding": (*padding, *padding), "output_padding": output_padding}
+
+    def body(emit, data):
+        out = emit(relax.op.nn.conv2d_transpose(data, relax.const(weights), **options))
+        return emit(relax.op.nn.relu(out))
+
+    return build(shape, body)
 
 
 def by_definition(data, weights, stride, padding, output_padding):
@@ -82,48 +74,43 @@ def test_halves_are_summed_in_the_type_that_is_asked_for():
     generator = np.random.default_rng(2)
     x = generator.normal(size=(1, 3, 4, 4)).astype("float16")
     weights = generator.normal(size=(3, 4, 2, 2)).astype("float16")
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType(x.shape, "float16"))
-    with builder.function("main", [data]):
-        out = relax.op.nn.conv2d_transpose(
-            data, relax.const(weights), strides=2, out_dtype="float32"
-        )
-        builder.emit_func_output(builder.emit(relax.op.nn.relu(builder.emit(out))))
-    mod = split_transposed()(builder.get())
+
+    def body(emit, data):
+        options = {"strides": 2, "out_dtype": "float32"}
+        out = emit(relax.op.nn.conv2d_transpose(data, relax.const(weights), **options))
+        return emit(relax.op.nn.relu(out))
+
+    mod = split_transposed()(build(x.shape, body, dtype="float16"))
     assert TRANSPOSED not in names(mod)
     found, expected = run(mod, x), by_definition(x, weights, (2, 2), (0, 0), (0, 0))
     assert found.dtype == "float32"
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_a_stride_of_1_stays():
-    weights = np.ones((2, 3, 3, 3), "float32")
-    mod = model(weights, (1, 2, 4, 4), (1, 1), (1, 1), (0, 0))
-    assert names(split_transposed()(mod)) == names(mod)
-
-
-def test_pixels_beyond_the_last_block_leave_it_as_it_is():
-    weights = np.ones((2, 3, 2, 2), "float32")
-    mod = model(weights, (1, 2, 4, 4), (2, 2), (0, 0), (1, 1))
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "output_padding"),
+    [(3, 1, 1, 0), (2, 2, 0, 1)],
+    ids=["a stride of 1", "pixels beyond the last block"],
+)
+def test_others_stay(kernel, stride, padding, output_padding):
+    weights = np.ones((2, 3, kernel, kernel), "float32")
+    mod = model(weights, (1, 2, 4, 4), (stride,) * 2, (padding,) * 2, (output_padding,) * 2)
     assert names(split_transposed()(mod)) == names(mod)
 
 
 def test_no_transposes_stay_between_convolutions():
     """In NHWC before and after it, only the permutation of the blocks is left."""
     generator = np.random.default_rng(1)
-    builder = relax.BlockBuilder()
-    data = relax.Var("data", relax.TensorType((1, 4, 6, 6), "float32"))
     first, last = (
         relax.const(generator.normal(size=(8, count, 3, 3)).astype("float32")) for count in (4, 8)
     )
     up = relax.const(generator.normal(size=(8, 8, 2, 2)).astype("float32"))
-    with builder.function("main", [data]):
-        with builder.dataflow():
-            out = builder.emit(relax.op.nn.conv2d(data, first, padding=1))
-            out = builder.emit(relax.op.nn.conv2d_transpose(out, up, strides=2))
-            out = builder.emit(relax.op.nn.relu(out))
-            out = builder.emit_output(relax.op.nn.conv2d(out, last, padding=1))
-        builder.emit_func_output(out)
-    prepared = prepare_graph()(builder.get())
+
+    def body(emit, data):
+        out = emit(relax.op.nn.conv2d(data, first, padding=1))
+        out = emit(relax.op.nn.relu(emit(relax.op.nn.conv2d_transpose(out, up, strides=2))))
+        return emit(relax.op.nn.conv2d(out, last, padding=1))
+
+    prepared = prepare_graph()(build((1, 4, 6, 6), body))
     # The input's, the blocks' and the output's.
     assert names(prepared).count("relax.permute_dims") == 3

@@ -91,7 +91,12 @@ def operator_name(value: Expr) -> str:
 
 def static_shape(expr: Expr) -> tuple[int, ...] | None:
     """Return the shape of a tensor. None if it is symbolic, unknown, or no tensor's."""
-    shape = getattr(expr.ty, "shape", None)
+    return shape_of_type(expr.ty)
+
+
+def shape_of_type(kind: Any) -> tuple[int, ...] | None:
+    """Return the shape of tensors of a type. None if it is symbolic, unknown, or no tensor's."""
+    shape = getattr(kind, "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return None
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):

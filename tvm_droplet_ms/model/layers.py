@@ -10,7 +10,24 @@ from tvm import relax
 
 from .bindings import Expr, array_of, constant, is_float32, operator_name, static_shape
 
-CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
+CONVOLUTIONS = {
+    "relax.nn.conv1d": relax.op.nn.conv1d,
+    "relax.nn.conv2d": relax.op.nn.conv2d,
+    "relax.nn.conv3d": relax.op.nn.conv3d,
+}
+
+
+def layouts_of(attrs: Any) -> tuple[str, str, str]:
+    """Return the layouts of the data, the kernel and the output of a convolution."""
+    return str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+
+
+def convolution_like(call: relax.Call, data: Expr, weight: Expr, **changes: Any) -> relax.Call:
+    """Make a convolution of other operands, with the attributes of a call but for some changes."""
+    names = ("strides", "padding", "dilation", "groups", "out_dtype")
+    layouts = ("data_layout", "kernel_layout", "out_layout")
+    attributes = {name: getattr(call.attrs, name) for name in (*names, *layouts)}
+    return CONVOLUTIONS[operator_name(call)](data, weight, **{**attributes, **changes})
 
 
 @dataclass(frozen=True)
@@ -64,7 +81,7 @@ def layer_of(value: Expr) -> Layer | None:
             return None
         return Layer(value, weight, len(shape) - 1, len(shape) - 1, 0, 1, 1, False)
     attrs = value.attrs
-    layouts = [attrs.data_layout, attrs.kernel_layout, attrs.out_layout]
+    layouts = layouts_of(attrs)
     if not all(layout.isalpha() and layout.isupper() for layout in layouts):
         return None
     return Layer(

@@ -5,16 +5,13 @@ import tvm
 from tvm import relax
 
 from .folding.affine import fold_affine
-from .folding.clip import expand_clips
-from .folding.constants import place_constants
-from .folding.dropout import drop_dropouts
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
 from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
-from .layout.channel_shuffle import shuffle_innermost
+from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
+from .layout.convertible import drop_dropouts, expand_clips, place_constants
 from .layout.layout import convert_layout
-from .layout.shuffle_sinking import sink_shuffles
 from .shared_constants import share_constants
 from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed

@@ -2,6 +2,7 @@
 """Passes that rewrite the bindings of a Relax function, one after the other."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -47,6 +48,13 @@ def _rewrite_block(
         bindings.values[binding.var] = value
         new.append(relax.VarBinding(binding.var, value))
     return type(block)(new)
+
+
+def stateless(
+    rewrite: Callable[[Bindings, Var, Expr, Emit], "Expr | None"],
+) -> Callable[[Bindings], Rewrite]:
+    """Make the ``make_rewrite`` of ``binding_pass`` of a rewrite that needs the bindings alone."""
+    return lambda bindings: partial(rewrite, bindings)
 
 
 def binding_pass(

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 
 from .bindings import Bindings, Expr, Var, operator_name
-from .rewriting import Emit, Rewrite, binding_pass
+from .rewriting import Emit, binding_pass, stateless
 
 STACK = "relax.stack"
 
@@ -37,23 +37,20 @@ def _unbroadcast(bindings: Bindings, expr: Expr) -> Expr:
     return expr if call is None else call.args[0]
 
 
-def _rewrite_reductions(bindings: Bindings) -> Rewrite:
-    def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
-        operator = PAIRWISE.get(operator_name(value))
-        tensors = None if operator is None else _stacked(bindings, value)
-        if operator is None or tensors is None:
-            return None
-        sources = [_unbroadcast(bindings, tensor) for tensor in tensors]
-        # A broadcast of all tensors that no operation on pairs would do is kept.
-        shapes = [source.ty.shape for source in sources]
-        if not any(tvm_ffi.structural_equal(shape, value.ty.shape) for shape in shapes):
-            sources = [tensors[0], *sources[1:]]
-        result = sources[0]
-        for source in sources[1:-1]:
-            result = emit(operator(result, source))
-        return operator(result, sources[-1]) if len(sources) > 1 else result
-
-    return rewrite
+def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+    operator = PAIRWISE.get(operator_name(value))
+    tensors = None if operator is None else _stacked(bindings, value)
+    if operator is None or tensors is None:
+        return None
+    sources = [_unbroadcast(bindings, tensor) for tensor in tensors]
+    # A broadcast of all tensors that no operation on pairs would do is kept.
+    shapes = [source.ty.shape for source in sources]
+    if not any(tvm_ffi.structural_equal(shape, value.ty.shape) for shape in shapes):
+        sources = [tensors[0], *sources[1:]]
+    result = sources[0]
+    for source in sources[1:-1]:
+        result = emit(operator(result, source))
+    return operator(result, sources[-1]) if len(sources) > 1 else result
 
 
 def unstack_reductions() -> tvm.transform.Pass:
@@ -65,19 +62,16 @@ def unstack_reductions() -> tvm.transform.Pass:
     with the convolution before them. Returns the pass. The results are the same to the last bit, as
     the tensors are added up in the same order. The stacks are left as dead code.
     """
-    return binding_pass("UnstackReductions", _rewrite_reductions, [STACK])
+    return binding_pass("UnstackReductions", stateless(_rewrite_reductions), [STACK])
 
 
-def _rewrite_stacks(bindings: Bindings) -> Rewrite:
-    def rewrite(_var: Var, value: Expr, emit: Emit) -> Expr | None:
-        tensors = _operands(bindings, value) if operator_name(value) == STACK else None
-        if tensors is None:
-            return None
-        axis = int(value.attrs.axis or 0)
-        expanded = [emit(relax.op.expand_dims(tensor, axis)) for tensor in tensors]
-        return relax.op.concat(expanded, axis=axis)
-
-    return rewrite
+def _rewrite_stacks(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+    tensors = _operands(bindings, value) if operator_name(value) == STACK else None
+    if tensors is None:
+        return None
+    axis = int(value.attrs.axis or 0)
+    expanded = [emit(relax.op.expand_dims(tensor, axis)) for tensor in tensors]
+    return relax.op.concat(expanded, axis=axis)
 
 
 def concatenate_stacks() -> tvm.transform.Pass:
@@ -85,4 +79,4 @@ def concatenate_stacks() -> tvm.transform.Pass:
 
     ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
     """
-    return binding_pass("ConcatenateStacks", _rewrite_stacks, [STACK])
+    return binding_pass("ConcatenateStacks", stateless(_rewrite_stacks), [STACK])

@@ -14,8 +14,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .bindings import Bindings, Expr, Var, array_of, constant, static_shape
-from .rewriting import Emit, binding_pass
+from .bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from .layers import layouts_of
+from .rewriting import Emit, binding_pass, stateless
 
 TRANSPOSED = "relax.nn.conv2d_transpose"
 
@@ -28,9 +29,7 @@ def split_transposed() -> tvm.transform.Pass:
     Returns the pass. It changes 2-D ones of one group in NCHW, with constant weights, a static
     input, a stride of at least 2 and no dilation.
     """
-    return binding_pass(
-        "SplitTransposed", lambda bindings: _Splitter(bindings).rewrite, [TRANSPOSED]
-    )
+    return binding_pass("SplitTransposed", stateless(_split), [TRANSPOSED])
 
 
 def block_weights(
@@ -55,47 +54,40 @@ def block_weights(
     return np.ascontiguousarray(blocks.reshape(-1, inputs, *taps))
 
 
-class _Splitter:
-    """Rewrites the transposed convolutions of a block."""
-
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
-
-    def rewrite(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-        if not (isinstance(value, relax.Call) and value.op == tvm.ir.Op.get(TRANSPOSED)):
-            return None
-        weights = array_of(self._bindings.value_of(value.args[1]))
-        shape, result = static_shape(value.args[0]), static_shape(value)
-        if weights is None or shape is None or result is None or not _is_plain(value.attrs):
-            return None
-        attrs = value.attrs
-        rows, columns = (int(step) for step in attrs.strides)
-        blocks = block_weights(weights, (rows, columns))
-        taps = blocks.shape[2:]
-        begin = [int(attrs.padding[0]), int(attrs.padding[1])]
-        end = [begin[0] + result[2], begin[1] + result[3]]
-        high, wide = shape[2] + taps[0] - 1, shape[3] + taps[1] - 1
-        # Output padding may ask for pixels that no tap reaches.
-        if end[0] > high * rows or end[1] > wide * columns:
-            return None
-        padding = [taps[0] - 1, taps[1] - 1] * 2
-        found = relax.op.nn.conv2d(
-            value.args[0], constant(blocks), padding=padding, out_dtype=attrs.out_dtype
-        )
-        found = emit(relax.op.permute_dims(emit(found), _TO_NHWC))
-        found = emit(relax.op.reshape(found, (shape[0], high, wide, rows, columns, result[1])))
-        found = emit(relax.op.permute_dims(found, [0, 1, 3, 2, 4, 5]))
-        found = emit(relax.op.reshape(found, (shape[0], high * rows, wide * columns, result[1])))
-        if (begin, end) != ([0, 0], [high * rows, wide * columns]):
-            found = emit(relax.op.strided_slice(found, axes=[1, 2], begin=begin, end=end))
-        return relax.op.permute_dims(found, _TO_NCHW)
+def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+    if operator_name(value) != TRANSPOSED:
+        return None
+    weights = array_of(bindings.value_of(value.args[1]))
+    shape, result = static_shape(value.args[0]), static_shape(value)
+    if weights is None or shape is None or result is None or not _is_plain(value.attrs):
+        return None
+    attrs = value.attrs
+    rows, columns = (int(step) for step in attrs.strides)
+    blocks = block_weights(weights, (rows, columns))
+    taps = blocks.shape[2:]
+    begin = [int(attrs.padding[0]), int(attrs.padding[1])]
+    end = [begin[0] + result[2], begin[1] + result[3]]
+    high, wide = shape[2] + taps[0] - 1, shape[3] + taps[1] - 1
+    # Output padding may ask for pixels that no tap reaches.
+    if end[0] > high * rows or end[1] > wide * columns:
+        return None
+    padding = [taps[0] - 1, taps[1] - 1] * 2
+    found = relax.op.nn.conv2d(
+        value.args[0], constant(blocks), padding=padding, out_dtype=attrs.out_dtype
+    )
+    found = emit(relax.op.permute_dims(emit(found), _TO_NHWC))
+    found = emit(relax.op.reshape(found, (shape[0], high, wide, rows, columns, result[1])))
+    found = emit(relax.op.permute_dims(found, [0, 1, 3, 2, 4, 5]))
+    found = emit(relax.op.reshape(found, (shape[0], high * rows, wide * columns, result[1])))
+    if (begin, end) != ([0, 0], [high * rows, wide * columns]):
+        found = emit(relax.op.strided_slice(found, axes=[1, 2], begin=begin, end=end))
+    return relax.op.permute_dims(found, _TO_NCHW)
 
 
 def _is_plain(attrs: Any) -> bool:
     """True if a transposed convolution is one that can be split."""
-    layouts = tuple(map(str, (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)))
     return (
-        layouts == ("NCHW", "IOHW", "NCHW")
+        layouts_of(attrs) == ("NCHW", "IOHW", "NCHW")
         and int(attrs.groups) == 1
         and all(int(step) == 1 for step in attrs.dilation)
         and max(int(step) for step in attrs.strides) > 1

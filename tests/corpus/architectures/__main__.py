@@ -7,36 +7,23 @@
 import argparse
 import json
 import math
-import multiprocessing
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-from .one import write_row
-
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.corpus.architectures.preload"])
+from ..apart import Fault, run_each
+from .one import row_of_job
 
 
 def row_of(
     name: str, secs: float, import_only: bool, budget_s: float | None = None
 ) -> dict[str, Any]:
     """The row of one architecture, made in a process of its own: a crash costs one row."""
-    row = {"name": name, "accepted": False, "right": None}
-    received, sent = _SERVER.Pipe(duplex=False)
-    process = _SERVER.Process(target=write_row, args=(name, import_only, budget_s, sent))
-    process.start()
-    sent.close()
-    try:
-        if not received.poll(secs):
-            return {**row, "fault": f"took longer than {secs:.0f} s"}
-        return dict(received.recv())
-    except EOFError:
-        process.join()
-        return {**row, "fault": f"the process ended with {process.exitcode}"}
-    finally:
-        process.kill()
-        process.join()
+    preload = [f"{__package__}.preload"]
+    ((_, found),) = run_each(row_of_job, [(name, import_only, budget_s)], secs, preload=preload)
+    if isinstance(found, Fault):
+        return {"name": name, "accepted": False, "right": None, "fault": found.why}
+    return found
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -60,7 +60,7 @@ def spread_weights(module: torch.nn.Module) -> None:
 
 
 def leaves(inputs: Any) -> list[np.ndarray]:
-    """The tensors of example inputs as arrays, in order."""
+    """The tensors of inputs or outputs as arrays, in order."""
     flat = torch.utils._pytree.tree_leaves(inputs)
     return [leaf.detach().numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
 
@@ -70,12 +70,13 @@ def outputs_of(module: torch.nn.Module, inputs: Any) -> list[np.ndarray]:
     for part in module.modules():
         if hasattr(part, "config") and hasattr(part.config, "use_cache"):
             part.config.use_cache = False
+    arguments, keywords = arguments_of(inputs)
     with torch.no_grad():
-        if isinstance(inputs, dict):
-            outputs = module(**inputs)
-        elif isinstance(inputs, tuple):
-            outputs = module(*inputs)
-        else:
-            outputs = module(inputs)
-    flat = torch.utils._pytree.tree_leaves(outputs)
-    return [leaf.detach().numpy() for leaf in flat if isinstance(leaf, torch.Tensor)]
+        return leaves(module(*arguments, **keywords))
+
+
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as arguments by place and by name."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}

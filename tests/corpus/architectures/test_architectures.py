@@ -7,8 +7,9 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from ..beside import row_deviation
 from .__main__ import table
-from .one import measure, row_deviation
+from .one import measure
 from .registry import BUILDERS, build, leaves
 from .tuned import measure_tuned
 

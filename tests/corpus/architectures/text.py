@@ -1,29 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Language models of transformers."""
 
-from .from_config import ids, masked_ids, model, pair_ids
+from .from_config import ENCODER_DECODER, SMALL, ids, masked_ids, model, pair_ids
 
-_SMALL = dict(
-    vocab_size=100,
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=128,
-)
+_SMALL = dict(SMALL, vocab_size=100)
 _DECODER = dict(_SMALL, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=1)
 _GPT2 = dict(vocab_size=100, n_embd=64, n_layer=2, n_head=4, n_positions=64)
 _T5 = dict(vocab_size=100, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4)
-_BART = dict(
-    vocab_size=100,
-    d_model=64,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=128,
-    decoder_ffn_dim=128,
-    max_position_embeddings=64,
-)
+_BART = dict(ENCODER_DECODER, vocab_size=100, d_model=64, max_position_embeddings=64)
+_ATTENTION = {name: _SMALL[name] for name in _SMALL if name != "intermediate_size"}
 _TOKENS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=1)
 
 BUILDERS = {
@@ -88,9 +73,7 @@ BUILDERS = {
     ),
     "splinter": model("SplinterModel", ids(), **_SMALL),
     "layoutlm": model("LayoutLMModel", ids(), **_SMALL),
-    "canine": model(
-        "CanineModel", ids(32), **{k: v for k, v in _SMALL.items() if k != "vocab_size"}
-    ),
+    "canine": model("CanineModel", ids(32), **SMALL),
     "gpt2": model("GPT2LMHeadModel", ids(), **_GPT2, **_TOKENS),
     "gpt2_masked": model("GPT2Model", masked_ids(), **_GPT2, **_TOKENS),
     "gpt_neo": model(
@@ -111,25 +94,9 @@ BUILDERS = {
         "BloomModel", ids(), vocab_size=100, hidden_size=64, n_layer=2, n_head=4, **_TOKENS
     ),
     "opt": model(
-        "OPTModel",
-        masked_ids(),
-        vocab_size=100,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        ffn_dim=128,
-        word_embed_proj_dim=64,
-        **_TOKENS,
+        "OPTModel", masked_ids(), **_ATTENTION, ffn_dim=128, word_embed_proj_dim=64, **_TOKENS
     ),
-    "falcon": model(
-        "FalconModel",
-        ids(),
-        vocab_size=100,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        **_TOKENS,
-    ),
+    "falcon": model("FalconModel", ids(), **_ATTENTION, **_TOKENS),
     "mpt": model("MptModel", ids(), vocab_size=100, d_model=64, n_layers=2, n_heads=4),
     "llama": model("LlamaForCausalLM", ids(), **_DECODER),
     "llama_masked": model("LlamaModel", masked_ids(), **_DECODER),

@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speech and sound models of transformers."""
 
-from typing import Any
-
 import torch
 
-from .from_config import model, tensor
+from .from_config import ENCODER_DECODER, SMALL, model, tensor
 
 _WAVE = dict(
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=128,
+    SMALL,
     conv_dim=[32] * 7,
     num_conv_pos_embeddings=16,
     num_conv_pos_embedding_groups=4,
     vocab_size=32,
 )
 _WHISPER = dict(
+    ENCODER_DECODER,
     vocab_size=100,
     d_model=64,
-    encoder_layers=2,
-    decoder_layers=2,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    encoder_ffn_dim=128,
-    decoder_ffn_dim=128,
     max_source_positions=100,
     max_target_positions=64,
     num_mel_bins=40,
@@ -45,13 +35,6 @@ class _Encoder(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.encoder(x).last_hidden_state
-
-
-def _whisper_encoder() -> Any:
-    import transformers
-
-    whole = transformers.WhisperModel(transformers.WhisperConfig(**_WHISPER))
-    return _Encoder(whole), tensor(1, 40, 200)()
 
 
 def _whisper_inputs() -> dict[str, torch.Tensor]:
@@ -75,28 +58,44 @@ BUILDERS = {
     "sew": model(
         "SEWModel",
         _second,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
+        **SMALL,
         conv_dim=[32] * 13,
         num_conv_pos_embeddings=16,
         num_conv_pos_embedding_groups=4,
     ),
-    "whisper_encoder": _whisper_encoder,
+    "whisper_encoder": model("WhisperModel", tensor(1, 40, 200), _Encoder, **_WHISPER),
     "whisper": model("WhisperForConditionalGeneration", _whisper_inputs, **_WHISPER),
     "audio_spectrogram_transformer": model(
         "ASTModel",
         tensor(1, 64, 32),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
+        **SMALL,
         max_length=64,
         num_mel_bins=32,
     ),
-    "speech_to_text_encoder": lambda: _speech_to_text(),
-    "encodec_encoder": lambda: _encodec(),
+    "speech_to_text_encoder": model(
+        "Speech2TextModel",
+        tensor(1, 100, 40),
+        _Encoder,
+        **{**ENCODER_DECODER, "decoder_layers": 1, "decoder_ffn_dim": 64},
+        vocab_size=100,
+        d_model=64,
+        input_feat_per_channel=40,
+        max_source_positions=200,
+        conv_channels=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
+    ),
+    "encodec_encoder": model(
+        "EncodecModel",
+        tensor(1, 1, 400),
+        lambda whole: whole.encoder,
+        hidden_size=32,
+        num_filters=8,
+        upsampling_ratios=[4, 2],
+        codebook_size=64,
+        codebook_dim=32,
+    ),
     "moonshine": model(
         "MoonshineModel",
         lambda: {
@@ -114,54 +113,15 @@ BUILDERS = {
     "wav2vec2_bert": model(
         "Wav2Vec2BertModel",
         tensor(1, 40, 160),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
+        **SMALL,
     ),
     "wav2vec2_conformer": model("Wav2Vec2ConformerModel", _second, **_WAVE),
-    "clap_audio": lambda: _clap(),
-    "univnet": lambda: _univnet(),
-    "hifigan": lambda: _hifigan(),
-    "vits_text_encoder": lambda: _vits(),
-}
-
-
-def _speech_to_text() -> Any:
-    import transformers
-
-    config = transformers.Speech2TextConfig(
-        vocab_size=100,
-        d_model=64,
-        encoder_layers=2,
-        decoder_layers=1,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=128,
-        decoder_ffn_dim=64,
-        input_feat_per_channel=40,
-        max_source_positions=200,
-        conv_channels=64,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=1,
-    )
-    return _Encoder(transformers.Speech2TextModel(config)), tensor(1, 100, 40)()
-
-
-def _encodec() -> Any:
-    import transformers
-
-    config = transformers.EncodecConfig(
-        hidden_size=32, num_filters=8, upsampling_ratios=[4, 2], codebook_size=64, codebook_dim=32
-    )
-    return transformers.EncodecModel(config).encoder, tensor(1, 1, 400)()
-
-
-def _clap() -> Any:
-    import transformers
-
-    config = transformers.ClapAudioConfig(
+    "clap_audio": model(
+        "ClapAudioModel",
+        lambda: {
+            "input_features": torch.randn(1, 1, 256, 16),
+            "is_longer": torch.tensor([[False]]),
+        },
         spec_size=64,
         window_size=4,
         num_mel_bins=16,
@@ -171,17 +131,13 @@ def _clap() -> Any:
         num_attention_heads=[2, 4, 4],
         patch_size=4,
         patch_stride=[4, 4],
-    )
-    return transformers.ClapAudioModel(config), {
-        "input_features": torch.randn(1, 1, 256, 16),
-        "is_longer": torch.tensor([[False]]),
-    }
-
-
-def _univnet() -> Any:
-    import transformers
-
-    config = transformers.UnivNetConfig(
+    ),
+    "univnet": model(
+        "UnivNetModel",
+        lambda: {
+            "input_features": torch.randn(1, 12, 20),
+            "noise_sequence": torch.randn(1, 12, 16),
+        },
         model_in_channels=16,
         model_hidden_channels=8,
         num_mel_bins=20,
@@ -189,40 +145,29 @@ def _univnet() -> Any:
         resblock_kernel_sizes=[3, 3],
         resblock_dilation_sizes=[[1, 3], [1, 3]],
         kernel_predictor_hidden_channels=16,
-    )
-    return transformers.UnivNetModel(config), {
-        "input_features": torch.randn(1, 12, 20),
-        "noise_sequence": torch.randn(1, 12, 16),
-    }
-
-
-def _hifigan() -> Any:
-    import transformers
-
-    config = transformers.SpeechT5HifiGanConfig(
+    ),
+    "hifigan": model(
+        "SpeechT5HifiGan",
+        tensor(1, 16, 20),
         model_in_dim=20,
         upsample_initial_channel=32,
         upsample_rates=[4, 4],
         upsample_kernel_sizes=[8, 8],
         resblock_kernel_sizes=[3],
         resblock_dilation_sizes=[[1, 3]],
-    )
-    return transformers.SpeechT5HifiGan(config), tensor(1, 16, 20)()
-
-
-def _vits() -> Any:
-    import transformers
-
-    config = transformers.VitsConfig(
+    ),
+    "vits_text_encoder": model(
+        "VitsModel",
+        lambda: {
+            "input_ids": torch.randint(1, 40, (1, 12)),
+            "padding_mask": torch.ones(1, 12, 1),
+        },
+        lambda whole: whole.text_encoder,
         vocab_size=40,
         hidden_size=32,
         num_hidden_layers=1,
         ffn_dim=64,
         flow_size=32,
         spectrogram_bins=33,
-    )
-    encoder = transformers.VitsModel(config).text_encoder
-    return encoder, {
-        "input_ids": torch.randint(1, 40, (1, 12)),
-        "padding_mask": torch.ones(1, 12, 1),
-    }
+    ),
+}

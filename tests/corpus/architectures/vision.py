@@ -6,24 +6,10 @@ from typing import Any
 
 import torch
 
-from .from_config import ids, image, model
+from .from_config import SMALL, ids, image, model
 
-VIT = dict(
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=128,
-    image_size=64,
-    patch_size=16,
-)
-_TEXT = dict(
-    vocab_size=100,
-    hidden_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=128,
-    max_position_embeddings=16,
-)
+VIT = dict(SMALL, image_size=64, patch_size=16)
+_TEXT = dict(SMALL, vocab_size=100, max_position_embeddings=16)
 DINO = {k: v for k, v in VIT.items() if k != "intermediate_size"}
 
 
@@ -33,6 +19,11 @@ def _pair() -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "pixel_values": pixels}
 
 
+_SWIN = dict(
+    image_size=64, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
+)
+FOUR_STAGES = dict(hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1])
+PYRAMID = dict(hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 2, 4])
 _STAGES = dict(hidden_sizes=[16, 32], depths=[1, 1])
 
 BUILDERS: dict[str, Callable[[], Any]] = {
@@ -44,26 +35,8 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "dinov2_resized": model("Dinov2Model", image(96), **DINO),
     "dinov2_with_registers": model("Dinov2WithRegistersModel", image(), **DINO),
     "dinov3_vit": model("DINOv3ViTModel", image(), **VIT, num_register_tokens=2),
-    "swin": model(
-        "SwinModel",
-        image(),
-        image_size=64,
-        patch_size=4,
-        embed_dim=16,
-        depths=[2, 2],
-        num_heads=[2, 4],
-        window_size=4,
-    ),
-    "swinv2": model(
-        "Swinv2Model",
-        image(),
-        image_size=64,
-        patch_size=4,
-        embed_dim=16,
-        depths=[2, 2],
-        num_heads=[2, 4],
-        window_size=4,
-    ),
+    "swin": model("SwinModel", image(), **_SWIN),
+    "swinv2": model("Swinv2Model", image(), **_SWIN),
     "swin2sr": model(
         "Swin2SRForImageSuperResolution",
         image(32),
@@ -73,10 +46,8 @@ BUILDERS: dict[str, Callable[[], Any]] = {
         num_heads=[2],
         window_size=4,
     ),
-    "convnext": model("ConvNextModel", image(), hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]),
-    "convnextv2": model(
-        "ConvNextV2Model", image(), hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]
-    ),
+    "convnext": model("ConvNextModel", image(), **FOUR_STAGES),
+    "convnextv2": model("ConvNextV2Model", image(), **FOUR_STAGES),
     "resnet": model("ResNetForImageClassification", image(), embedding_size=16, **_STAGES),
     "regnet": model("RegNetModel", image(), embedding_size=16, groups_width=8, **_STAGES),
     "bit": model("BitModel", image(), embedding_size=16, num_groups=8, **_STAGES),
@@ -102,14 +73,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "poolformer": model(
         "PoolFormerModel", image(), hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]
     ),
-    "pvt_v2": model(
-        "PvtV2Model",
-        image(),
-        image_size=64,
-        hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
-    ),
+    "pvt_v2": model("PvtV2Model", image(), image_size=64, **PYRAMID),
     "levit": model(
         "LevitModel",
         image(),
@@ -149,11 +113,7 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "vitdet": model(
         "VitDetModel",
         image(),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        image_size=64,
-        patch_size=16,
+        **DINO,
         window_block_indices=[0],
         window_size=2,
         pretrain_image_size=64,

@@ -4,118 +4,31 @@
 from collections.abc import Callable
 from typing import Any
 
-from .from_config import ids, image, model
-from .vision import DINO, VIT
+import torch
+
+from .from_config import config, ids, image, model
+from .vision import DINO, FOUR_STAGES, PYRAMID, VIT
 
 
-def _depth_anything() -> Any:
-    import transformers
-
-    backbone = transformers.Dinov2Config(
-        **DINO, out_features=["stage1", "stage2"], reshape_hidden_states=False
-    )
-    config = transformers.DepthAnythingConfig(
-        backbone_config=backbone,
-        reassemble_hidden_size=64,
-        patch_size=16,
-        reassemble_factors=[2, 1],
-        neck_hidden_sizes=[16, 32],
-        fusion_hidden_size=16,
-        head_in_index=-1,
-    )
-    return transformers.DepthAnythingForDepthEstimation(config), image()()
-
-
-def _detr() -> Any:
-    import transformers
-
-    backbone = transformers.ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], out_features=["stage2"]
-    )
-    config = transformers.DetrConfig(
-        backbone_config=backbone,
-        use_timm_backbone=False,
-        d_model=32,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        num_queries=10,
-    )
-    return transformers.DetrForObjectDetection(config), image()()
-
-
-def _upernet() -> Any:
-    import transformers
-
-    backbone = transformers.ConvNextConfig(
-        hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 1, 1],
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )
-    config = transformers.UperNetConfig(
-        backbone_config=backbone, hidden_size=32, use_auxiliary_head=False, num_labels=5
-    )
-    return transformers.UperNetForSemanticSegmentation(config), image()()
-
-
-def _rt_detr() -> Any:
-    import transformers
-
-    backbone = transformers.RTDetrResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage2", "stage3", "stage4"],
-    )
-    config = transformers.RTDetrConfig(
-        backbone_config=backbone,
-        encoder_hidden_dim=32,
-        encoder_in_channels=[32, 48, 64],
-        feat_strides=[8, 16, 32],
-        encoder_ffn_dim=64,
-        encoder_attention_heads=4,
-        d_model=32,
-        num_queries=10,
-        decoder_in_channels=[32, 32, 32],
-        decoder_ffn_dim=64,
-        decoder_layers=1,
-        decoder_attention_heads=4,
-        anchor_image_size=None,
-    )
-    return transformers.RTDetrForObjectDetection(config), image()()
-
-
-def _trocr_like() -> Any:
-    import transformers
-
-    encoder = transformers.ViTConfig(**VIT)
-    decoder = transformers.TrOCRConfig(
-        vocab_size=100,
-        d_model=64,
-        decoder_layers=1,
-        decoder_attention_heads=4,
-        decoder_ffn_dim=64,
-        max_position_embeddings=32,
-    )
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+def _captioning() -> dict[str, torch.Tensor]:
     (tokens,), (pixels,) = ids(8)(), image()()
-    return transformers.VisionEncoderDecoderModel(config), {
-        "pixel_values": pixels,
-        "decoder_input_ids": tokens,
-    }
+    return {"pixel_values": pixels, "decoder_input_ids": tokens}
 
+
+_DETECTION = dict(
+    d_model=32,
+    encoder_ffn_dim=64,
+    decoder_ffn_dim=64,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    num_queries=10,
+)
 
 BUILDERS: dict[str, Callable[[], Any]] = {
     "segformer": model(
         "SegformerForSemanticSegmentation",
         image(),
-        hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
+        **PYRAMID,
         decoder_hidden_size=32,
         num_labels=5,
     ),
@@ -128,14 +41,84 @@ BUILDERS: dict[str, Callable[[], Any]] = {
     "glpn": model(
         "GLPNForDepthEstimation",
         image(),
-        hidden_sizes=[8, 16, 24, 32],
-        depths=[1, 1, 1, 1],
-        num_attention_heads=[1, 2, 2, 4],
+        **PYRAMID,
         decoder_hidden_size=16,
     ),
-    "detr": _detr,
-    "rt_detr": _rt_detr,
-    "upernet": _upernet,
-    "depth_anything": _depth_anything,
-    "trocr": _trocr_like,
+    "detr": model(
+        "DetrForObjectDetection",
+        image(),
+        **_DETECTION,
+        backbone_config=config(
+            "ResNetConfig",
+            embedding_size=16,
+            hidden_sizes=[16, 32],
+            depths=[1, 1],
+            out_features=["stage2"],
+        ),
+        use_timm_backbone=False,
+        encoder_layers=1,
+        decoder_layers=1,
+    ),
+    "rt_detr": model(
+        "RTDetrForObjectDetection",
+        image(),
+        **_DETECTION,
+        backbone_config=config(
+            "RTDetrResNetConfig",
+            **FOUR_STAGES,
+            embedding_size=16,
+            layer_type="basic",
+            out_features=["stage2", "stage3", "stage4"],
+        ),
+        encoder_hidden_dim=32,
+        encoder_in_channels=[32, 48, 64],
+        feat_strides=[8, 16, 32],
+        decoder_in_channels=[32, 32, 32],
+        decoder_layers=1,
+        anchor_image_size=None,
+    ),
+    "upernet": model(
+        "UperNetForSemanticSegmentation",
+        image(),
+        backbone_config=config(
+            "ConvNextConfig",
+            **FOUR_STAGES,
+            out_features=["stage1", "stage2", "stage3", "stage4"],
+        ),
+        hidden_size=32,
+        use_auxiliary_head=False,
+        num_labels=5,
+    ),
+    "depth_anything": model(
+        "DepthAnythingForDepthEstimation",
+        image(),
+        backbone_config=config(
+            "Dinov2Config",
+            **DINO,
+            out_features=["stage1", "stage2"],
+            reshape_hidden_states=False,
+        ),
+        reassemble_hidden_size=64,
+        patch_size=16,
+        reassemble_factors=[2, 1],
+        neck_hidden_sizes=[16, 32],
+        fusion_hidden_size=16,
+        head_in_index=-1,
+    ),
+    "trocr": model(
+        "VisionEncoderDecoderModel",
+        _captioning,
+        encoder=dict(VIT, model_type="vit"),
+        decoder=dict(
+            model_type="trocr",
+            vocab_size=100,
+            d_model=64,
+            decoder_layers=1,
+            decoder_attention_heads=4,
+            decoder_ffn_dim=64,
+            max_position_embeddings=32,
+            is_decoder=True,
+            add_cross_attention=True,
+        ),
+    ),
 }

@@ -7,17 +7,16 @@ that are there are not measured again. A killed or hanging trial costs its entry
 
 import argparse
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..apart import Fault, run_each
 from .catalogue import ENTRIES
 from .chart import draw
 from .fetch import FetchError, fetch
+from .trial import run_named
 
 PARTS = ("import", "check", "graph", "first picks", "compile", "export")
 """The steps to a first executable; a second one adds to them."""
@@ -65,27 +64,10 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def tried(name: str, secs: float, trials: int | None) -> dict[str, Any]:
     """The row of an entry, tried in a process of its own."""
-    command = [sys.executable, "-m", "tests.corpus.onnx_files.trial", name, str(secs)]
-    if trials is not None:
-        command.append(str(trials))
-    start = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=secs + PATIENCE_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"name": name, "state": "failed", "why": "no end", "secs": secs + PATIENCE_S}
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"name"')]
-    if lines:
-        row: dict[str, Any] = json.loads(lines[-1])
-        return row
-    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-    return {
-        "name": name,
-        "state": "failed",
-        "why": f"its process ended: {last}"[:300],
-        "secs": round(time.monotonic() - start, 1),
-    }
+    ((_, found),) = run_each(run_named, [(name, secs, trials)], secs + PATIENCE_S)
+    if isinstance(found, Fault):
+        return {"name": name, "state": "failed", "why": found.why, "secs": secs}
+    return found
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

@@ -1,29 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune one entry of the catalogue beside ONNX Runtime; prints a row of JSON.
+"""One entry of the catalogue, tuned beside ONNX Runtime: a row of the table."""
 
-Run in a process of its own: ``python -m tests.corpus.onnx_files.trial NAME SECONDS [TRIALS]``.
-"""
-
-import json
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
+from ..beside import RIGHT, row_deviation, timed_in_turns
 from .catalogue import ENTRIES, Entry
 from .fetch import fetch
-
-ROUNDS = 15
-"""Alternating runs of both executables."""
-
-RIGHT = 1e-3
-"""The largest difference from ONNX Runtime, relative to the row's largest element."""
 
 OF_PROBABILITIES = 3e-7
 """The difference that outputs between 0 and 1 may have in any case: ONNX Runtime's sigmoid is off
@@ -33,12 +22,10 @@ NAIVE_SHARE, NAIVE_TIME = 0.05, 0.05
 """A kernel below this share of its roofline, with more than this share of the time, is naive."""
 
 
-def main() -> None:
-    """Print the row of the entry that the command line names."""
-    name, secs = sys.argv[1], float(sys.argv[2])
-    trials = int(sys.argv[3]) if len(sys.argv) > 3 else None
-    entry = next(each for each in ENTRIES if each.name == name)
-    print(json.dumps(run(entry, secs, trials)), flush=True)
+def run_named(job: tuple[str, float, int | None]) -> dict[str, Any]:
+    """The row of an entry: its name, the seconds of its budget, and the most trials."""
+    name, secs, trials = job
+    return run(next(each for each in ENTRIES if each.name == name), secs, trials)
 
 
 def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
@@ -73,10 +60,7 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
     secs = _since(start)
     inputs, reference = _reference(path, entry)
     ours = [inputs[each] for each in inputs if each not in entry.constants]
-    outputs = result.compiled(ours)
-    pairs = zip(outputs, reference(), strict=True)
-    deviation = max((_deviation(found, expected) for found, expected in pairs), default=0.0)
-    rounds = [(_secs(lambda: result.compiled(ours)), _secs(reference)) for _ in range(ROUNDS)]
+    deviation = row_deviation(result.compiled(ours), reference(), OF_PROBABILITIES)
     total = sum(kernel.secs for kernel in result.kernels) or 1.0
     return {
         "name": entry.name,
@@ -84,9 +68,7 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
         "deviation": deviation,
         "secs": secs,
         "trials": result.trials,
-        "ms": 1e3 * median(first for first, _ in rounds),
-        "onnxruntime_ms": 1e3 * median(second for _, second in rounds),
-        "speed": median(second / first for first, second in rounds),
+        **timed_in_turns(lambda: result.compiled(ours), reference, "onnxruntime"),
         "kernels": sum(kernel.weight for kernel in result.kernels),
         "naive": [
             [kernel.name, round(kernel.secs / total, 3), round(kernel.roofline_share, 4)]
@@ -137,35 +119,5 @@ def _input(value: Any, entry: Entry) -> np.ndarray:
     return generator.standard_normal(shape).astype(dtype)
 
 
-def _deviation(found: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference relative to the row's largest element, the last axis being a row."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return float("inf")
-    if not np.issubdtype(expected.dtype, np.floating):
-        return float(np.mean(found != expected)) if expected.size else 0.0
-    if not expected.size:
-        return 0.0
-    known = np.isfinite(expected)
-    if not np.array_equal(known, np.isfinite(found)):
-        return float("inf")
-    expected, found = np.where(known, expected, 0.0), np.where(known, found, 0.0)
-    rows = np.abs(np.atleast_1d(expected)).max(-1, keepdims=True)
-    scale = np.maximum(rows, 1e-3 * np.abs(expected).max())
-    gap = np.abs(np.atleast_1d(found) - np.atleast_1d(expected))
-    if expected.min() >= 0 and expected.max() <= 1:
-        gap = np.maximum(gap - OF_PROBABILITIES, 0)
-    return float(np.max(np.divide(gap, scale, out=gap.copy(), where=scale > 0)))
-
-
-def _secs(call: Any) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def _since(start: float) -> float:
     return round(time.monotonic() - start, 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,16 +7,16 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from .forked import Job, run_forked
+from ..apart import Fault, run_each
 from .graphs import model_of_seed
 from .shrinking import shrink
-from .trial import run_model, warm_up
+from .trial import Job, run_job
 
 FAULTS = ("wrong", "error", "crash", "timeout", "refused")
 
@@ -25,13 +25,13 @@ def main() -> None:
     """Run the graphs of the seeds that the command line names."""
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
-    warm_up()
     start = time.monotonic()
     rows = []
     with (options.out / "rows.jsonl").open("a") as file:
         seeds = range(options.seed, options.seed + options.graphs)
-        for seed, row in run_forked(_jobs(seeds), options.jobs, options.timeout):
-            row = {"seed": seed} | row
+        jobs = ((model_of_seed(seed), seed, False) for seed in seeds)
+        for row in _rows(jobs, options.timeout, options.jobs):
+            seed = row["seed"]
             if row["status"] in FAULTS:
                 _explain(row, options)
                 print(f"{seed}: {row['status']}: {row['why']}", flush=True)
@@ -57,15 +57,13 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _jobs(seeds: range) -> Iterator[Job]:
-    for seed in seeds:
-        yield seed, lambda seed=seed: run_model(model_of_seed(seed), seed).as_dict()
-
-
-def _run_one(model: Any, seed: int, timeout: float, diagnose: bool = False) -> dict[str, Any]:
-    job: Job = (seed, lambda: run_model(model, seed, diagnose).as_dict())
-    ((_, row),) = run_forked([job], 1, timeout)
-    return row
+def _rows(jobs: Iterable[Job], secs: float, workers: int = 1) -> Iterator[dict[str, Any]]:
+    preload = [f"{__package__}.preload"]
+    for (_, seed, _), found in run_each(run_job, jobs, secs, workers=workers, preload=preload):
+        if isinstance(found, Fault):
+            yield {"seed": seed, "status": found.kind, "why": found.why}
+        else:
+            yield found
 
 
 def _explain(row: dict[str, Any], options: argparse.Namespace) -> None:
@@ -74,7 +72,7 @@ def _explain(row: dict[str, Any], options: argparse.Namespace) -> None:
     kind = row["why"].partition(":")[0]
 
     def fails(model: Any) -> bool:
-        found = _run_one(model, seed, options.timeout)
+        (found,) = _rows([(model, seed, False)], options.timeout)
         same = found["status"] == status and status == "wrong"
         return same or (found["status"] == status and found["why"].partition(":")[0] == kind)
 
@@ -83,7 +81,7 @@ def _explain(row: dict[str, Any], options: argparse.Namespace) -> None:
         model = shrink(model, fails, options.shrink)
     path = options.out / f"{status}_{seed}.onnx"
     onnx.save(model, path)
-    last = _run_one(model, seed, options.timeout, diagnose=True)
+    (last,) = _rows([(model, seed, True)], options.timeout)
     row["why"] = last.get("why") or row["why"]
     row["smallest"] = [node.op_type for node in model.graph.node]
     row["file"] = str(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -16,23 +16,6 @@ T = TypeVar("T")
 OPSET = 18
 MOST_ELEMENTS = 12_000
 """The largest value of a graph: a naive kernel of it takes milliseconds."""
-
-
-class Chooser(Protocol):
-    """Makes the choices of a graph."""
-
-    def integer(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`."""
-
-
-class RandomChooser:
-    """Choices by a seed; they are the same whatever version of hypothesis there is."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def integer(self, low: int, high: int) -> int:
-        return self._random.randint(low, high)
 
 
 class Value(NamedTuple):
@@ -51,15 +34,11 @@ class Value(NamedTuple):
 
 
 class GraphMaker:
-    """A graph that grows.
+    """A graph that grows; all choices follow from the seed."""
 
-    ``chooser``: makes all choices. What is not drawn from it (the weights) follows from a seed that
-    is.
-    """
-
-    def __init__(self, chooser: Chooser) -> None:
-        self._chooser = chooser
-        self._weights = np.random.default_rng(chooser.integer(0, 2**16))
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._weights = np.random.default_rng(self.integer(0, 2**16))
         self.inputs: list[Value] = []
         self.values: list[Value] = []
         self.used: set[str] = set()
@@ -67,7 +46,7 @@ class GraphMaker:
         self._initializers: list[Any] = []
 
     def integer(self, low: int, high: int) -> int:
-        return self._chooser.integer(low, high)
+        return self._random.randint(low, high)
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.integer(0, len(options) - 1)]

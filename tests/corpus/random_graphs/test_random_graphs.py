@@ -1,36 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A handful of random graphs with random schedules; the command does thousands."""
 
-import multiprocessing
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime", reason="random graphs are compared with ONNX Runtime")
-hypothesis = pytest.importorskip("hypothesis", reason="random graphs are drawn by hypothesis")
 
-from .forked import run_forked  # noqa: E402
-from .graphs import MOST, model_of_seed, models  # noqa: E402
-from .judging import is_right  # noqa: E402
-from .shrinking import shrink  # noqa: E402
-from .trial import run_model  # noqa: E402
-
-GRAPHS = 5
+from .graphs import MOST, model_of_seed
+from .judging import is_right
+from .shrinking import shrink
+from .trial import run_model
 
 
-@hypothesis.settings(
-    max_examples=GRAPHS,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[hypothesis.Phase.generate],
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
-@hypothesis.given(models())
-def test_random_graphs_are_right_by_random_schedules(model):
-    row = run_model(model, seed=0, diagnose=True)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_graphs_are_right_by_random_schedules(seed):
+    row = run_model(model_of_seed(seed), seed, diagnose=True)
     assert row.status in ("right", "naive"), row
 
 
@@ -75,19 +61,3 @@ def test_shrinking_keeps_the_node_that_fails():
     smallest = shrink(two_nodes(), lambda model: any(n.op_type == "Relu" for n in model.graph.node))
     assert [node.op_type for node in smallest.graph.node] == ["Relu"]
     onnx.checker.check_model(smallest)
-
-
-def test_a_process_that_ends_or_hangs_costs_one_row():
-    def crash():
-        import os
-
-        os._exit(7)
-
-    def hang():
-        multiprocessing.Event().wait(60)
-
-    jobs = [("crash", crash), ("hang", hang), ("fine", lambda: {"status": "right"})]
-    rows = dict(run_forked(jobs, 3, 1.0))
-    assert rows["crash"] == {"status": "crash", "why": "exit status 7"}
-    assert rows["hang"]["status"] == "timeout"
-    assert rows["fine"] == {"status": "right"}

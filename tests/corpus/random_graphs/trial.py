@@ -41,6 +41,9 @@ SETS = 2
 SPACE = "post-order-apply"
 """The design space of ``tune``, with its schedule rules and postprocessors."""
 
+Job = tuple[onnx.ModelProto, int, bool]
+"""The arguments of ``run_model``."""
+
 
 @dataclass
 class Row:
@@ -60,9 +63,6 @@ class Row:
     difference: float = 0.0
     secs: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @lru_cache(maxsize=1)
 def target() -> Target:
@@ -77,6 +77,11 @@ def warm_up() -> None:
 
     mod = tvm.ir.IRModule({"main": tvm.te.create_prim_func(te_workload.matmul(8, 8, 8))})
     _random_record(mod, 0)
+
+
+def run_job(job: Job) -> dict[str, Any]:
+    """Run one graph, and return its row as JSON has it."""
+    return asdict(run_model(*job))
 
 
 def run_model(model: onnx.ModelProto, seed: int, diagnose: bool = False) -> Row:

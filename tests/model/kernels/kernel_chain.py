@@ -18,6 +18,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 
@@ -106,6 +109,20 @@ def run_tuned(
         ]
         mod = tvm.transform.Sequential(after)(mod)
     return Run(execute(mod, inputs), kernels, schedules, mod)
+
+
+def picked(mod: IRModule, seed: int = 0) -> ModelKernels:
+    """The kernels of a graph with the schedules that ``tune`` picks before it measures."""
+    register_schedule_rules()
+    kernels = ModelKernels(mod, TARGET, ms.database.MemoryDatabase())
+    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), seed)
+    assert not kernels.picks.unscheduled
+    return kernels
+
+
+def tir_of(mod: IRModule) -> list[tvm.tirx.PrimFunc]:
+    """The kernels of a module."""
+    return [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
 
 
 def execute(mod: IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -5,44 +5,31 @@ import re
 
 import numpy as np
 import pytest
+from graphs import build
+from kernel_chain import TARGET, picked, tir_of
 
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
-from tvm.target import Target
 from tvm_droplet_ms.model.kernels.channelwise import mark_channelwise
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
-from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-
-TARGET = Target({"kind": "llvm", "num-cores": 1})
-RATES = MachineRates(100e9, (1000,), (10e9,))
 
 
 def network(channels, operand_shape=None):
     """``relu(x * scale + shift)``, and the same in NumPy."""
     rng = np.random.default_rng(0)
-    shape = (1, 3, 5, channels)
     scale, shift = rng.standard_normal((2, *(operand_shape or (1, 1, 1, channels))), "float32")
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x], attrs={"num_input": 1}):
-        with builder.dataflow():
-            y = builder.emit(relax.op.multiply(x, relax.const(scale)))
-            y = builder.emit(relax.op.add(y, relax.const(shift)))
-            y = builder.emit_output(relax.op.nn.relu(y))
-        builder.emit_func_output(y)
-    return builder.get(), lambda array: np.maximum(array * scale + shift, 0)
+
+    def body(emit, x):
+        y = emit(relax.op.add(emit(relax.op.multiply(x, relax.const(scale))), relax.const(shift)))
+        return emit(relax.op.nn.relu(y))
+
+    mod = build((1, 3, 5, channels), body, num_input=1)
+    return mod, lambda array: np.maximum(array * scale + shift, 0)
 
 
 def is_marked(mod):
-    return any(
-        "tvm_droplet_ms.channelwise" in function.script()
-        for function in mod.functions.values()
-        if isinstance(function, tvm.tirx.PrimFunc)
-    )
+    return any("tvm_droplet_ms.channelwise" in function.script() for function in tir_of(mod))
 
 
 @pytest.mark.parametrize(
@@ -61,15 +48,11 @@ def test_operands_of_the_whole_shape_are_left():
 
 
 def test_a_reduction_is_left():
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((8, 96), "float32"))
-    weights = relax.const(np.ones((96, 96), "float32"))
-    with builder.function("main", [x], attrs={"num_input": 1}):
-        with builder.dataflow():
-            y = builder.emit(relax.op.matmul(x, weights))
-            y = builder.emit_output(relax.op.add(y, relax.const(np.ones(96, "float32"))))
-        builder.emit_func_output(y)
-    assert not is_marked(lower(builder.get(), TARGET))
+    def body(emit, x):
+        y = emit(relax.op.matmul(x, relax.const(np.ones((96, 96), "float32"))))
+        return emit(relax.op.add(y, relax.const(np.ones(96, "float32"))))
+
+    assert not is_marked(lower(build((8, 96), body, num_input=1), TARGET))
 
 
 def test_a_kernel_without_blocks_is_left():
@@ -90,10 +73,8 @@ def test_a_kernel_without_blocks_is_left():
 @pytest.mark.parametrize("channels", [224, 96, 24])
 def test_vectors_stay_within_the_channels_of_a_pixel(channels):
     """A vector that spans pixels makes LLVM gather the operands."""
-    register_schedule_rules()
     mod, expected = network(channels)
-    kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0)
+    kernels = picked(mod)
     (pick,) = kernels.picks
     schedule = tvm.s_tir.Schedule(pick.mod)
     pick.trace.apply_to_schedule(schedule, remove_postproc=False)

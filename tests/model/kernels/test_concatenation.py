@@ -4,11 +4,12 @@
 import kernel_chain
 import numpy as np
 import pytest
+from graphs import build
 
 import tvm
 from tvm import relax, te
 from tvm.ir import IRModule
-from tvm_droplet_ms.model.kernels.concatenation import common_extent, concatenate
+from tvm_droplet_ms.model.kernels.concatenation import concatenate
 from tvm_droplet_ms.model.kernels.registration import legalize_map, register_schedule_rules
 
 
@@ -19,18 +20,14 @@ def rules():
 
 def concatenation(shapes, axis=-1, then=()):
     """A Relax module that concatenates its arguments and applies further operators."""
-    builder = relax.BlockBuilder()
-    arguments = [
-        relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)
-    ]
-    with builder.function("main", arguments):
-        with builder.dataflow():
-            y = builder.emit(relax.op.concat(arguments, axis))
-            for operator in then:
-                y = builder.emit(operator(y))
-            y = builder.emit_output(y)
-        builder.emit_func_output(y)
-    return builder.finalize()
+
+    def body(emit, *arguments):
+        y = emit(relax.op.concat(arguments, axis))
+        for operator in then:
+            y = emit(operator(y))
+        return y
+
+    return build(list(shapes), body)
 
 
 def arrays(shapes):
@@ -96,8 +93,3 @@ def test_other_concatenations_are_legalised_as_tvm_does(shapes, axis):
     tvm.ir.assert_structural_equal(
         relax.transform.LegalizeOps(legalize_map())(mod), relax.transform.LegalizeOps()(mod)
     )
-
-
-@pytest.mark.parametrize("extents, common", [([64, 64], 64), ([256, 32], 32), ([12, 16], 4)])
-def test_common_extent(extents, common):
-    assert common_extent(extents) == common

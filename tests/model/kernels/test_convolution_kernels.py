@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from graphs import build
 
 import tvm
 from tvm import relax, te, topi
@@ -111,19 +112,14 @@ def network():
     generator = np.random.default_rng(0)
     weights = relax.const(generator.standard_normal((3, 3, 16, 32)).astype("float32"))
     bias = relax.const(generator.standard_normal((1, 1, 1, 32)).astype("float32"))
-    shapes = {"image": (1, 14, 14, 16), "left": (3, 3, 5, 7), "right": (3, 3, 7, 5)}
-    arguments = [relax.Var(name, relax.TensorType(s, "float32")) for name, s in shapes.items()]
-    builder = relax.BlockBuilder()
-    with builder.function("main", arguments):
-        with builder.dataflow():
-            image, left, right = arguments
-            layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-            layer = relax.op.nn.conv2d(image, weights, padding=1, **layouts)
-            layer = builder.emit(relax.op.nn.relu(relax.op.add(builder.emit(layer), bias)))
-            product = builder.emit(relax.op.matmul(left, right))
-            output = builder.emit_output(relax.Tuple([layer, product]))
-        builder.emit_func_output(output)
-    return builder.get()
+
+    def body(emit, image, left, right):
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+        layer = emit(relax.op.nn.conv2d(image, weights, padding=1, **layouts))
+        layer = emit(relax.op.nn.relu(emit(relax.op.add(layer, bias))))
+        return layer, emit(relax.op.matmul(left, right))
+
+    return build([(1, 14, 14, 16), (3, 3, 5, 7), (3, 3, 7, 5)], body)
 
 
 @pytest.mark.parametrize("tile", [None, 2, 4])

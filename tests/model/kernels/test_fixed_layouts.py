@@ -5,36 +5,27 @@ import random
 
 import numpy as np
 import pytest
+from graphs import build
+from kernel_chain import TARGET, picked, tir_of
 from tvm_ffi import structural_equal
 
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
-from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.fixed_layouts import FREE, keep_layouts
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
-from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 
-TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
 GENERATOR = np.random.default_rng(0)
 
 
 def module(shape, body):
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x], attrs={"num_input": 1}):
-        with builder.dataflow():
-            result = builder.emit_output(body(builder.emit, x))
-        builder.emit_func_output(result)
-    return builder.get()
+    return build(shape, body, num_input=1)
 
 
 BIAS = GENERATOR.standard_normal((1, 64)).astype("float32")
@@ -60,22 +51,18 @@ def first_quarter(emit, x):
 
 def free_weights(lowered):
     """The numbers of the free weights of each kernel of a lowered module."""
-    kernels = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
-    return [[int(n) for n in (f.attrs or {}).get(FREE, ())] for f in kernels]
+    return [[int(n) for n in (f.attrs or {}).get(FREE, ())] for f in tir_of(lowered)]
 
 
 @pytest.mark.parametrize("make", [cell, first_quarter])
 def test_a_kernel_that_reads_parts_of_a_weight_computes_what_numpy_does(make):
-    register_schedule_rules()
     mod = module((1, 64), make)
     assert free_weights(lower(mod, TARGET)) == [[]]
     x = GENERATOR.standard_normal((1, 64)).astype("float32")
     a, b, c, d = np.split(x + BIAS, 4, axis=1)
     expected = a * b + c * d if make is cell else np.tanh(a)
     for seed in range(3):
-        kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-        kernels.pick(None, RATES, seed)
-        assert not kernels.picks.unscheduled
+        kernels = picked(mod, seed)
         np.testing.assert_allclose(kernels.compile()([x])[0], expected, rtol=1e-4, atol=1e-5)
 
 

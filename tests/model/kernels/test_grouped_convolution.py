@@ -4,6 +4,8 @@
 import kernel_chain
 import numpy as np
 import pytest
+from graphs import build
+from kernel_chain import tir_of
 
 import tvm
 from tvm import relax
@@ -19,15 +21,13 @@ def convolution(data_shape, weights, **attributes):
     options = dict(data_layout="NHWC", kernel_layout="HWIO") | attributes
     channels = {"HWIO": weights.shape[-1], "OIHW": weights.shape[0]}[options["kernel_layout"]]
     shape = (1, 1, 1, channels) if options["data_layout"] == "NHWC" else (1, channels, 1, 1)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(data_shape, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.conv2d(x, relax.const(weights), **options))
-            y = builder.emit(relax.op.add(y, relax.const(np.full(shape, 0.5, "float32"))))
-            y = builder.emit_output(relax.op.nn.relu(y))
-        builder.emit_func_output(y)
-    return builder.finalize()
+
+    def body(emit, x):
+        y = emit(relax.op.nn.conv2d(x, relax.const(weights), **options))
+        y = emit(relax.op.add(y, relax.const(np.full(shape, 0.5, "float32"))))
+        return emit(relax.op.nn.relu(y))
+
+    return build(data_shape, body)
 
 
 def in_numpy(data, weights, groups, strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1)):
@@ -83,11 +83,7 @@ def test_a_tuned_grouped_convolution_computes_what_numpy_does(name):
 
 
 def kernel_of(mod, rules=None):
-    (kernel,) = (
-        function
-        for function in kernel_chain.fuse(mod, rules).functions.values()
-        if isinstance(function, tvm.tirx.PrimFunc)
-    )
+    (kernel,) = tir_of(kernel_chain.fuse(mod, rules))
     return kernel
 
 
@@ -135,15 +131,12 @@ def test_every_vector_of_a_tile_is_full():
 def test_groups_of_few_outputs_and_variable_weights_are_not_packed():
     few = convolution((1, 4, 4, 12), np.ones((1, 1, 3, 16), "float32"), groups=4)
     assert "packed_groups" not in kernel_of(few, legalize_map()).script()
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 4, 4, 12), "float32"))
-    w = relax.Var("w", relax.TensorType((1, 1, 3, 64), "float32"))
-    with builder.function("main", [x, w]):
-        y = builder.emit(
-            relax.op.nn.conv2d(x, w, groups=4, data_layout="NHWC", kernel_layout="HWIO")
-        )
-        builder.emit_func_output(y)
-    script = kernel_of(builder.finalize(), legalize_map()).script()
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    variable = build(
+        [(1, 4, 4, 12), (1, 1, 3, 64)],
+        lambda emit, x, w: emit(relax.op.nn.conv2d(x, w, groups=4, **layouts)),
+    )
+    script = kernel_of(variable, legalize_map()).script()
     assert "grouped_conv2d_nhwc" in script and "packed_groups" not in script
 
 

@@ -3,30 +3,24 @@
 
 import numpy as np
 import pytest
+from graphs import build
+from kernel_chain import TARGET, picked, tir_of
 from tvm_ffi.structural import structural_equal, structural_walk
 
 import tvm
 from tvm import relax
-from tvm.ir import Call
-from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
-from tvm.s_tir import SBlock
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
-from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.inlining import (
+    _OPERATIONS,
     MOST_OPERATIONS,
     Computed,
     limit_inlining,
     not_to_inline,
 )
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.model.kernels.kernel_pass import blocks_in
 from tvm_droplet_ms.tuning.compile.lowering import lower
-from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 
-TARGET = Target({"kind": "llvm", "num-cores": 1})
-RATES = MachineRates(100e9, (1000,), (10e9,))
 SHAPE = (4, 96)
 MARK = '"schedule_rule": "None"'
 
@@ -66,21 +60,14 @@ def test_what_makes_most_of_an_expression_is_chosen():
 
 def network(depth, with_inner=False):
     """``tanh`` of ``tanh``; with_inner, the inner ones are outputs too."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
-    with builder.function("main", [x], attrs={"num_input": 1}):
-        with builder.dataflow():
-            found = [x]
-            for _ in range(depth):
-                found.append(builder.emit(relax.op.tanh(found[-1])))
-            results = relax.Tuple(found[1:]) if with_inner else found[-1]
-            results = builder.emit_output(results)
-        builder.emit_func_output(results)
-    return builder.get()
 
+    def body(emit, x):
+        found = [x]
+        for _ in range(depth):
+            found.append(emit(relax.op.tanh(found[-1])))
+        return found[1:] if with_inner else found[-1]
 
-def kernels_of(mod):
-    return [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    return build(SHAPE, body, num_input=1)
 
 
 def operations(function, seed=1):
@@ -91,27 +78,25 @@ def operations(function, seed=1):
             mod, target=TARGET, space_generator="post-order-apply", rand_state=seed
         )
         (schedule,) = context.generate_design_space()
-    blocks, sizes = [], []
-    structural_walk(schedule.mod["main"].body, (SBlock, blocks.append))
-    for block in blocks[:-1]:
+    sizes = []
+    for block in blocks_in(schedule.mod["main"].body)[:-1]:
         found = []
-        kinds = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
-        structural_walk(block.body, (kinds, found.append))
+        structural_walk(block.body, (_OPERATIONS, found.append))
         sizes.append(len(found))
     return max(sizes)
 
 
 def test_tvm_inlines_what_is_not_marked_and_nothing_else():
     mod = network(1)
-    (plain,) = kernels_of(lower(mod, TARGET))
-    (limited,) = kernels_of(limit_inlining(50)(lower(mod, TARGET)))
+    (plain,) = tir_of(lower(mod, TARGET))
+    (limited,) = tir_of(limit_inlining(50)(lower(mod, TARGET)))
     # Compute locations are sampled, and one of them is inline.
     for seed in range(1, 21):
         assert operations(plain, seed) > 50 >= operations(limited, seed)
 
 
 def test_a_function_of_a_function_stays_small():
-    (limited,) = kernels_of(lower(network(2), TARGET))
+    (limited,) = tir_of(lower(network(2), TARGET))
     assert MARK in limited.script()
     assert operations(limited) <= MOST_OPERATIONS
 
@@ -126,15 +111,12 @@ def test_small_kernels_are_left_alone():
 
 def test_outputs_are_not_marked():
     """They are never inlined, so that what reads them stays small."""
-    for function in kernels_of(lower(network(2, with_inner=True), TARGET)):
+    for function in tir_of(lower(network(2, with_inner=True), TARGET)):
         assert MARK not in function.script()
 
 
 def test_the_outputs_are_the_same():
-    register_schedule_rules()
-    kernels = ModelKernels(network(2), TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0)
-    assert not kernels.picks.unscheduled
+    kernels = picked(network(2))
     x = np.random.default_rng(1).standard_normal(SHAPE, "float32")
     expected = np.tanh(np.tanh(x))
     np.testing.assert_allclose(kernels.compile()([x])[0], expected, rtol=1e-5, atol=1e-6)

@@ -5,6 +5,7 @@ import kernel_chain
 import numpy as np
 import pytest
 import tvm_ffi
+from graphs import build
 
 import tvm
 from tvm import relax, te, topi
@@ -24,20 +25,16 @@ def rules():
 
 def pool_module(shape, layout, kind="max", relu=False, **attributes):
     """A Relax module of one pool."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
     pools = {"max": relax.op.nn.max_pool2d, "avg": relax.op.nn.avg_pool2d}
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            if kind == "global":
-                pool = builder.emit(relax.op.nn.adaptive_avg_pool2d(x, (1, 1), layout))
-            else:
-                pool = builder.emit(pools[kind](x, layout=layout, **attributes))
-            if relu:
-                pool = builder.emit(relax.op.nn.relu(pool))
-            result = builder.emit_output(pool)
-        builder.emit_func_output(result)
-    return builder.finalize()
+
+    def body(emit, x):
+        if kind == "global":
+            pool = emit(relax.op.nn.adaptive_avg_pool2d(x, (1, 1), layout))
+        else:
+            pool = emit(pools[kind](x, layout=layout, **attributes))
+        return emit(relax.op.nn.relu(pool)) if relu else pool
+
+    return build(shape, body)
 
 
 def pooled(x, kind, *, pool_size, strides, padding, count_include_pad=False):

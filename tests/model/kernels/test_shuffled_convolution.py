@@ -4,19 +4,13 @@
 import numpy as np
 import pytest
 from graphs import Values, build
+from kernel_chain import TARGET, picked
 from numpy_relax import evaluate
 
 from tvm import relax
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
-from tvm.target import Target
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.model.layout.channel_shuffle import InnerShuffle
-from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
-from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 
-TARGET = Target({"kind": "llvm", "num-cores": 1})
-RATES = MachineRates(100e9, (1000,), (10e9,))
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
 
 
@@ -31,15 +25,11 @@ def network(shuffle, groups, channels=24, outputs=68, several_users=False, **opt
         y = emit(relax.op.nn.relu(emit(relax.op.add(y, values.normal(1, 1, 1, outputs)))))
         return (y, emit(relax.op.nn.relu(mixed))) if several_users else y
 
-    return build((1, 6, 7, channels), body)
+    return build((1, 6, 7, channels), body, num_input=1)
 
 
 def tuned(mod, x):
-    register_schedule_rules()
-    function = mod["main"].with_attr("num_input", 1)
-    mod.update_func(mod.get_global_var("main"), function)
-    kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0)
+    kernels = picked(mod)
     names = sorted(task.task_name.rstrip("0123456789") for task in kernels.tasks)
     return kernels.compile()([x]), names
 
@@ -67,20 +57,11 @@ def test_a_shuffle_that_others_use_is_computed_for_them():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("groups", [1, 24])
-def test_dense_and_depthwise_convolutions_leave_the_shuffle(groups):
-    mod = network(4, groups, outputs=24)
-    names = {str(var.name_hint) for var in lower(mod, TARGET).get_global_vars()}
-    assert any("transpose" in name for name in names)
-
-
-def test_groups_of_few_outputs_leave_the_shuffle():
-    mod = network(4, 4, outputs=16)
-    names = {str(var.name_hint) for var in lower(mod, TARGET).get_global_vars()}
-    assert any("transpose" in name for name in names)
-
-
-def test_the_reference_is_not_touched():
-    mod = network(4, 4)
-    names = {str(var.name_hint) for var in lower(mod, TARGET, is_reference=True).get_global_vars()}
-    assert any("transpose" in name for name in names)
+@pytest.mark.parametrize(
+    ("groups", "outputs", "is_reference"),
+    [(1, 24, False), (24, 24, False), (4, 16, False), (4, 68, True)],
+    ids=["dense", "depthwise", "few outputs", "reference"],
+)
+def test_other_convolutions_leave_the_shuffle(groups, outputs, is_reference):
+    lowered = lower(network(4, groups, outputs=outputs), TARGET, is_reference=is_reference)
+    assert any("transpose" in var.name_hint for var in lowered.get_global_vars())

@@ -4,6 +4,7 @@
 import kernel_chain
 import numpy as np
 import pytest
+from graphs import build
 from tvm_ffi import structural_equal
 
 from tvm import relax, te, topi
@@ -20,14 +21,11 @@ OPERATORS = {
 
 def reduction(operator, shape, axes, keepdims=True, dtype="float32"):
     """A Relax module that reduces its argument, and takes the negative."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, dtype))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit(operator(x, axes, keepdims))
-            y = builder.emit_output(relax.op.negative(y))
-        builder.emit_func_output(y)
-    return builder.finalize()
+    return build(
+        shape,
+        lambda emit, x: emit(relax.op.negative(emit(operator(x, axes, keepdims)))),
+        dtype=dtype,
+    )
 
 
 @pytest.mark.parametrize(

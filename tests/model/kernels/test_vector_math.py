@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from graphs import build
+from kernel_chain import tir_of
 from scipy import special
 
 import tvm
@@ -31,13 +33,7 @@ def module(name, dtype="float32"):
     operator = relax.op
     for part in name.split("."):
         operator = getattr(operator, part)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((16, 64), dtype))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(operator(x))
-        builder.emit_func_output(out)
-    return builder.get()
+    return build((16, 64), lambda emit, x: emit(operator(x)), dtype=dtype)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -63,9 +59,5 @@ def test_half_precision_is_left_to_tvm():
 
 def operators(mod):
     """The names of TIR's intrinsics in a module's kernels, by their text."""
-    text = "".join(
-        function.script()
-        for function in mod.functions.values()
-        if isinstance(function, tvm.tirx.PrimFunc)
-    )
+    text = "".join(function.script() for function in tir_of(mod))
     return set(re.findall(r"\bT\.(exp|erf|tanh|sigmoid)\(", text))

@@ -2,6 +2,8 @@
 """Runs a model as the package imports and compiles it, and as ONNX Runtime does."""
 
 import numpy as np
+from onnx import ValueInfoProto, helper
+from onnx_models import model, value
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -39,3 +41,18 @@ def assert_same(made, inputs, *, rtol=1e-5, atol=1e-6):
     for one, other in zip(found, expected):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+def model_of(nodes, fed, outputs="y", **options):
+    """Make a model whose inputs are those of some arrays; of outputs between spaces."""
+    inputs = [
+        value(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+        for name, array in fed.items()
+    ]
+    results = [ValueInfoProto(name=name) for name in outputs.split(" ")]
+    return model(nodes, inputs, results, **options)
+
+
+def assert_same_of(nodes, fed, outputs="y", *, rtol=1e-5, atol=1e-6, **options):
+    """A model of some nodes gives the same in both."""
+    assert_same(model_of(nodes, fed, outputs, **options), fed, rtol=rtol, atol=atol)

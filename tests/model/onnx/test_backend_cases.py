@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from tvm_droplet_ms.model.onnx.binding import true_inputs  # noqa: E402
+from tvm_droplet_ms.model.onnx.inputs import true_inputs  # noqa: E402
 from tvm_droplet_ms.model.onnx.simplify import simplify_onnx  # noqa: E402
 
 EVERY = 40

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_models import model, node, value
 
 from tvm_droplet_ms.model.onnx.moved_weights import ROUNDING, move_weights
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck, moved_runs
@@ -11,32 +12,21 @@ from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.frontends.onnx_reference import onnx_runtime
 
 
-def make_model(nodes, kind, constants, extents=(2, 64)):
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", kind, extents)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def model():
+def weighted():
     """x @ weight + bias, with a weight in an initializer and one in an attribute; integer x."""
     generator = np.random.default_rng(0)
     weight = generator.standard_normal((64, 32)).astype("float32")
     weight[0, 0] = 0.0
     second = numpy_helper.from_array(generator.standard_normal((32, 4)).astype("float32"))
     nodes = [
-        helper.make_node("Cast", ["x"], ["floats"], to=TensorProto.FLOAT),
+        node("Cast", "x", "floats", to=TensorProto.FLOAT),
         helper.make_node("Constant", [], ["second"], value=second),
-        helper.make_node("MatMul", ["floats", "weight"], ["hidden"]),
-        helper.make_node("MatMul", ["hidden", "second"], ["product"]),
-        helper.make_node("Add", ["product", "table"], ["y"]),
+        node("MatMul", "floats weight", "hidden"),
+        node("MatMul", "hidden second", "product"),
+        node("Add", "product table", "y"),
     ]
     table = generator.standard_normal((2, 4)).astype("float32")
-    return make_model(nodes, TensorProto.INT64, {"weight": weight, "table": table})
+    return model(nodes, [value("x", (2, 64), TensorProto.INT64)], ["y"], weight=weight, table=table)
 
 
 def weights(of):
@@ -46,7 +36,7 @@ def weights(of):
 
 
 def test_each_weight_moves_by_the_rounding_and_other_constants_stay():
-    before = model()
+    before = weighted()
     given = before.SerializeToString()
     moved, old = weights(move_weights(before, np.random.default_rng(1))), weights(before)
     assert before.SerializeToString() == given
@@ -61,7 +51,7 @@ def test_each_weight_moves_by_the_rounding_and_other_constants_stay():
 
 
 def test_moved_weights_move_the_outputs_of_integers():
-    reference, problem = onnx_runtime(model(), ["x"], {}, 1)
+    reference, problem = onnx_runtime(weighted(), ["x"], {}, 1)
     assert problem is None
     x = np.arange(128).reshape(2, 64)
     (right,) = reference.run([x])
@@ -72,14 +62,14 @@ def test_moved_weights_move_the_outputs_of_integers():
 def test_masks_and_exact_numbers_are_no_noise():
     """A mask of -inf, a table that is compared, and a shape: moved, they would excuse anything."""
     nodes = [
-        helper.make_node("MatMul", ["x", "weight"], ["scores"]),
-        helper.make_node("Add", ["scores", "mask"], ["masked"]),
-        helper.make_node("Softmax", ["masked"], ["shares"], axis=-1),
-        helper.make_node("Equal", ["flags", "one"], ["is_on"]),
-        helper.make_node("Where", ["is_on", "shares", "flags"], ["chosen"]),
-        helper.make_node("Cast", ["extents"], ["shape"], to=TensorProto.INT64),
-        helper.make_node("Reshape", ["shape", "flat"], ["row"]),
-        helper.make_node("Reshape", ["chosen", "row"], ["y"]),
+        node("MatMul", "x weight", "scores"),
+        node("Add", "scores mask", "masked"),
+        node("Softmax", "masked", "shares", axis=-1),
+        node("Equal", "flags one", "is_on"),
+        node("Where", "is_on shares flags", "chosen"),
+        node("Cast", "extents", "shape", to=TensorProto.INT64),
+        node("Reshape", "shape flat", "row"),
+        node("Reshape", "chosen row", "y"),
     ]
     constants = {
         "weight": np.random.default_rng(0).standard_normal((8, 8)).astype("float32"),
@@ -89,9 +79,8 @@ def test_masks_and_exact_numbers_are_no_noise():
         "extents": np.array([[4.0, 16.0]], "float32"),
         "flat": np.array([2]),
     }
-    reference, problem = onnx_runtime(
-        make_model(nodes, TensorProto.FLOAT, constants, (8, 8)), ["x"], {}, 1
-    )
+    made = model(nodes, [value("x", (8, 8))], ["y"], **constants)
+    reference, problem = onnx_runtime(made, ["x"], {}, 1)
     assert problem is None
     x = np.random.default_rng(1).standard_normal((8, 8)).astype("float32")
     (right,) = reference.run([x])

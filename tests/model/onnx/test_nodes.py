@@ -10,16 +10,13 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx_models import model, node, run, run_imported, value  # noqa: E402
 
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
-from tvm_droplet_ms.model.folding.dropout import drop_dropouts  # noqa: E402
+from tvm_droplet_ms.model.layout.convertible import drop_dropouts  # noqa: E402
 from tvm_droplet_ms.model.onnx.rewriting.nodes import prepare_onnx  # noqa: E402
 from tvm_droplet_ms.model.onnx.rewriting.pads import same_padding  # noqa: E402
 from tvm_droplet_ms.model.stacks import unstack_reductions  # noqa: E402
-
-
-def node(kind, inputs, output="y", **attributes):
-    return helper.make_node(kind, inputs.split(), output.split(), **attributes)
 
 
 def tensor(*shape, seed=0):
@@ -36,23 +33,16 @@ def ints(*values):
 
 def make(nodes, extents, *, opset=13, outputs="y", **constants):
     """Make a model of one input, x, and some initializers."""
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, extents)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return model(nodes, [value("x", extents)], outputs.split(), opset=opset, **constants)
 
 
-def check(model, shape):
+def check(made, shape):
     """Rewrite, import, compare the outputs with ONNX's reference, and return the module."""
-    before = model.SerializeToString()
-    rewritten = prepare_onnx(model)
-    assert model.SerializeToString() == before
+    before = made.SerializeToString()
+    rewritten = prepare_onnx(made)
+    assert made.SerializeToString() == before
     x = 4 * tensor(*shape, seed=1)
-    expected = ReferenceEvaluator(model).run(None, {"x": x})
+    expected = ReferenceEvaluator(made).run(None, {"x": x})
     for actual, wanted in zip(ReferenceEvaluator(rewritten).run(None, {"x": x}), expected):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
     mod = clean(unstack_reductions()(clean(drop_dropouts()(from_onnx(rewritten)))))
@@ -62,8 +52,8 @@ def check(model, shape):
     return mod
 
 
-def kinds(model):
-    return [each.op_type for each in prepare_onnx(model).graph.node]
+def kinds(made):
+    return [each.op_type for each in prepare_onnx(made).graph.node]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +70,8 @@ def test_clip_becomes_a_maximum_and_a_minimum(opset, inputs, bounds, expected):
     constants = {} if opset < 11 else {name: np.float32(bounds[name]) for name in bounds}
     clip = node("Clip", inputs, **({} if constants else bounds))
     relu = node("Relu", "y", "z")
-    model = make([clip, relu], (2, 3), opset=opset, outputs="z", **constants)
-    counts = operators(check(model, (2, 3)))
+    made = make([clip, relu], (2, 3), opset=opset, outputs="z", **constants)
+    counts = operators(check(made, (2, 3)))
     assert counts == dict.fromkeys([f"relax.{name}" for name in [*expected, "nn.relu"]], 1)
 
 
@@ -124,9 +114,9 @@ def test_each_constant_of_shape_becomes_a_constant_of_its_own():
         node("Mul", "xa b", "xab"),
         node("Add", "xab zeros"),
     ]
-    model = make(nodes, (2, 3), shape=ints(2, 3))
-    assert kinds(model) == ["Constant"] * 3 + ["Add", "Mul", "Add"]
-    assert operators(check(model, (2, 3))) == {"relax.add": 2, "relax.multiply": 1}
+    made = make(nodes, (2, 3), shape=ints(2, 3))
+    assert kinds(made) == ["Constant"] * 3 + ["Add", "Mul", "Add"]
+    assert operators(check(made, (2, 3))) == {"relax.add": 2, "relax.multiply": 1}
 
 
 CONV = {"w": tensor(4, 3, 3, 3)}
@@ -147,9 +137,9 @@ def padded(
     [{}, {"pads": [1, 1, 0, 0], "strides": [2, 1]}, {"auto_pad": "VALID", "dilations": [2, 1]}],
 )
 def test_pad_goes_into_the_convolution(options):
-    model = padded(node("Conv", "p w", **options), **CONV)
-    assert kinds(model) == ["Conv"]
-    assert operators(check(model, IMAGE)) == {"relax.nn.conv2d": 1}
+    made = padded(node("Conv", "p w", **options), **CONV)
+    assert kinds(made) == ["Conv"]
+    assert operators(check(made, IMAGE)) == {"relax.nn.conv2d": 1}
 
 
 def test_pad_of_an_old_opset_goes_into_the_convolution():
@@ -159,10 +149,10 @@ def test_pad_of_an_old_opset_goes_into_the_convolution():
 
 def test_pad_that_two_nodes_use_stays_for_the_one_that_needs_it():
     nodes = [node("Pad", "x pads", "p"), node("Conv", "p w", "c"), node("Relu", "p", "y")]
-    model = make(nodes, IMAGE, outputs="c y", pads=ints(0, 0, 1, 1, 0, 0, 1, 1), **CONV)
-    assert kinds(model) == ["Pad", "Conv", "Relu"]
-    assert list(prepare_onnx(model).graph.node[1].input) == ["x", "w"]
-    check(model, IMAGE)
+    made = make(nodes, IMAGE, outputs="c y", pads=ints(0, 0, 1, 1, 0, 0, 1, 1), **CONV)
+    assert kinds(made) == ["Pad", "Conv", "Relu"]
+    assert list(prepare_onnx(made).graph.node[1].input) == ["x", "w"]
+    check(made, IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +166,9 @@ def test_pad_that_two_nodes_use_stays_for_the_one_that_needs_it():
 def test_pad_goes_into_pools_where_the_result_is_the_same(kind, options, before):
     pads = (0, 0, 1, 0, 0, 0, 1, 1)
     pool = node(kind, "p", kernel_shape=[3, 3], **options)
-    model = padded(pool, pads=pads, before=before)
-    assert "Pad" not in kinds(model)
-    check(model, IMAGE)
+    made = padded(pool, pads=pads, before=before)
+    assert "Pad" not in kinds(made)
+    check(made, IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +200,9 @@ def test_pads_with_other_values_and_modes_stay():
     assert "Pad" in kinds(make(ones, IMAGE, pads=pads, one=np.float32(1), **CONV))
     edge = [node("Pad", "x pads", "p", mode="edge"), conv]
     assert "Pad" in kinds(make(edge, IMAGE, pads=pads, **CONV))
-    axes = [node("Pad", "x pads  axes", "p"), conv]
-    axes[0].input[:] = ["x", "two", "", "axes"]
-    model = make(axes, IMAGE, opset=18, two=ints(1, 1, 1, 1), axes=ints(2, 3), **CONV)
-    assert "Pad" in kinds(model)
+    axes = [node("Pad", "x two  axes", "p"), conv]
+    made = make(axes, IMAGE, opset=18, two=ints(1, 1, 1, 1), axes=ints(2, 3), **CONV)
+    assert "Pad" in kinds(made)
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
@@ -221,22 +210,18 @@ def test_pads_with_other_values_and_modes_stay():
     "options", [{}, {"strides": [2, 2]}, {"strides": [2, 3], "dilations": [1, 2]}]
 )
 def test_same_padding_becomes_explicit(mode, options):
-    model = make([node("Conv", "x w", auto_pad=mode, **options)], IMAGE, **CONV)
-    assert operators(check(model, IMAGE)) == {"relax.nn.conv2d": 1}
+    made = make([node("Conv", "x w", auto_pad=mode, **options)], IMAGE, **CONV)
+    assert operators(check(made, IMAGE)) == {"relax.nn.conv2d": 1}
 
 
-def test_same_padding_of_a_symbolic_input_takes_the_shape_that_is_given():
-    model = make(
-        [node("Conv", "x w", auto_pad="SAME_UPPER", strides=[2, 2])], (1, 3, "h", 8), **CONV
-    )
-
-    def auto_pad(rewritten):
-        (convolution,) = rewritten.graph.node
-        values = {each.name: helper.get_attribute_value(each) for each in convolution.attribute}
-        return values["auto_pad"], values.get("pads")
-
-    assert auto_pad(prepare_onnx(model)) == (b"SAME_UPPER", None)
-    assert auto_pad(prepare_onnx(model, {"x": (1, 3, 7, 8)})) == (b"NOTSET", [1, 0, 1, 1])
+@pytest.mark.parametrize(
+    ("height", "expected"), [("h", (b"SAME_UPPER", None)), (7, (b"NOTSET", [1, 0, 1, 1]))]
+)
+def test_same_padding_of_a_strided_convolution_needs_the_extents(height, expected):
+    same = node("Conv", "x w", auto_pad="SAME_UPPER", strides=[2, 2])
+    (convolution,) = prepare_onnx(make([same], (1, 3, height, 8), **CONV)).graph.node
+    values = {each.name: helper.get_attribute_value(each) for each in convolution.attribute}
+    assert (values["auto_pad"], values.get("pads")) == expected
 
 
 def test_same_padding_is_the_hand_worked_one():
@@ -248,9 +233,9 @@ def test_same_padding_is_the_hand_worked_one():
 
 def test_nodes_of_other_domains_stay():
     clip = node("Clip", "x", domain="mine")
-    model = make([clip], (2, 3))
-    model.opset_import.append(helper.make_opsetid("mine", 1))
-    assert kinds(model) == ["Clip"]
+    made = make([clip], (2, 3))
+    made.opset_import.append(helper.make_opsetid("mine", 1))
+    assert kinds(made) == ["Clip"]
 
 
 def test_one_hot_of_a_depth_that_is_computed_stays():
@@ -270,9 +255,9 @@ def test_pads_and_what_is_before_them_of_other_domains_stay():
     pool = padded(
         node("MaxPool", "p", kernel_shape=[4, 3]), before=[node("Relu", "x", "r", domain="mine")]
     )
-    for model in (convolution, pool):
-        model.opset_import.append(mine)
-        assert "Pad" in kinds(model)
+    for made in (convolution, pool):
+        made.opset_import.append(mine)
+        assert "Pad" in kinds(made)
     own = padded(node("MaxPool", "p", kernel_shape=[4, 3]), before=[node("Relu", "x", "r")])
     assert kinds(own) == ["Relu", "MaxPool"]
 
@@ -280,8 +265,42 @@ def test_pads_and_what_is_before_them_of_other_domains_stay():
 @pytest.mark.parametrize("kind", ["Squeeze", "Unsqueeze"])
 def test_an_axis_that_is_a_scalar_becomes_a_list(kind):
     """ONNX Runtime takes it, and files have it; ONNX's reference does not."""
-    model = prepare_onnx(make([node(kind, "x axis")], (1, 3), axis=np.int64(0)))
-    assert [each.op_type for each in model.graph.node] == ["Constant", kind]
+    made = prepare_onnx(make([node(kind, "x axis")], (1, 3), axis=np.int64(0)))
+    assert [each.op_type for each in made.graph.node] == ["Constant", kind]
     expected = tensor(3) if kind == "Squeeze" else tensor(3).reshape(1, 1, 3)
-    (actual,) = ReferenceEvaluator(model).run(None, {"x": tensor(3).reshape(1, 3)})
+    (actual,) = ReferenceEvaluator(made).run(None, {"x": tensor(3).reshape(1, 3)})
     np.testing.assert_array_equal(actual, expected)
+
+
+INDICES = np.array([[0, 3, 4], [-1, -4, -5]])
+"""Of a depth of four: the first, the last, none, the last, the first, none."""
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("kind", ["float32", "int64"])
+def test_one_hot_is_right_in_the_type_of_its_values(axis, kind):
+    values = np.array([2, 5], kind)
+    output = value("y", None, helper.np_dtype_to_tensor_dtype(values.dtype))
+    inputs = [value("x", [2, 3], TensorProto.INT64)]
+    one_hot = node("OneHot", "x depth values", axis=axis)
+    made = prepare_onnx(model([one_hot], inputs, [output], depth=np.array(4), values=values))
+    assert "OneHot" not in [each.op_type for each in made.graph.node]
+    on = np.zeros((2, 3, 4), bool)
+    on[0, 0, 0] = on[0, 1, 3] = on[1, 0, 3] = on[1, 1, 0] = True
+    expected = np.moveaxis(np.where(on, values[1], values[0]), -1, axis)
+    for (actual,) in (run(made, x=INDICES), run_imported(made, INDICES)):
+        assert actual.dtype == kind
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_one_hot_of_an_index_that_is_an_output_too():
+    """Its shape is known as that of an output, and not as one of the values between."""
+    nodes = [node("Mod", "x seven", "m"), node("OneHot", "m depth values")]
+    inputs = [value("x", [2, 3], TensorProto.INT64)]
+    outputs = [value("m", [2, 3], TensorProto.INT64), value("y", [2, 3, 7])]
+    constants = {"seven": np.array(7), "depth": np.array(7), "values": np.array([0, 1], "float32")}
+    made = prepare_onnx(model(nodes, inputs, outputs, **constants))
+    indices = np.array([[0, 8, 20], [6, 7, 3]])
+    _, one_hot = run_imported(made, indices)
+    assert one_hot.dtype == "float32"
+    np.testing.assert_array_equal(one_hot, np.eye(7, dtype="float32")[indices % 7])

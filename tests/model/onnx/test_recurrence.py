@@ -3,12 +3,11 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 pytest.importorskip("onnxruntime")
 
-from onnx_models import value
-from operator_runs import assert_same, run_here
+from operator_runs import assert_same, model_of, run_here
 
 from tvm_droplet_ms.session.errors import ModelError
 
@@ -44,10 +43,8 @@ def recurrent(
     weights |= {"c": draw(*first)} if state and kind == "LSTM" else {}
     weights |= {"P": draw(ways, 3 * hidden)} if peephole else {}
     fed = {"X": draw(batch, steps, inputs) if layout else draw(steps, batch, inputs)}
-    declared = [value("X", fed["X"].shape)]
     if lengths is not None:
         fed["lengths"] = np.array(lengths, np.int32)
-        declared.append(value("lengths", [batch], TensorProto.INT32))
     known = {*weights, *fed}
     order = ["X", "W", "R", "B", "lengths", "h", *(["c", "P"] if kind == "LSTM" else [])]
     names = [name if name in known else "" for name in order]
@@ -57,15 +54,7 @@ def recurrent(
     node = helper.make_node(
         kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes
     )
-    graph = helper.make_graph(
-        [node],
-        "model",
-        declared,
-        [value(name, None) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    imports = [helper.make_opsetid("", 14)]
-    return helper.make_model(graph, ir_version=8, opset_imports=imports), fed
+    return model_of([node], fed, " ".join(outputs), opset=14, **weights), fed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import copy, kinds, model, node, run, value
 
-from tvm_droplet_ms.model.onnx import unrolling
+from tvm_droplet_ms.model.onnx import control_flow
 from tvm_droplet_ms.model.onnx.folding import fold_constants
 
 X = value("x", [3, 4])
@@ -106,7 +106,7 @@ def test_a_loop_that_data_ends_stays_as_it_was():
 
 @pytest.mark.parametrize("most", [10, 17])
 def test_a_loop_that_is_too_long_stays(monkeypatch, most):
-    monkeypatch.setattr(unrolling, "NODES", most)
+    monkeypatch.setattr(control_flow, "NODES", most)
     for limit in ("three", ""):
         made = model([loop(limit, "yes", 2)], [X], ["y", "z"], **CONSTANTS)
         fold_constants(made)

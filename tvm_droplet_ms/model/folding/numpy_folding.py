@@ -5,7 +5,8 @@
 graph of a usual convolutional network. NumPy takes less than a second.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ import tvm
 from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
-from ..rewriting import Emit, Rewrite, binding_pass
-from .numpy_movement import moved, tensor_operands
+from ..rewriting import Emit, binding_pass, stateless
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +48,10 @@ OF_INTEGERS = ("relax.add", "relax.subtract", "relax.multiply", "relax.maximum",
 written out had 1,024 such calls, which took TVM 168 s to compile."""
 
 
+MOST_ZEROS = 1 << 14
+"""Elements of a tensor of zeros that is worth storing: a first state, not a canvas."""
+
+
 def transposed(matrix: Array) -> Array:
     """Transpose a matrix into new memory, block by block, to keep to the cache.
 
@@ -69,8 +73,7 @@ def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> A
     if name in RESHAPES:
         return arrays[0].reshape(shape)
     if name == "relax.permute_dims":
-        axes = call.attrs.axes
-        order = None if axes is None else [int(axis) for axis in axes]
+        order = None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes]
         if arrays[0].ndim == 2 and order in (None, [1, 0]):
             return transposed(arrays[0])
         return np.transpose(arrays[0], order)
@@ -88,7 +91,8 @@ def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> A
             return None
         with np.errstate(all="ignore"):
             return ARITHMETIC[name](*arrays)
-    return moved(call, arrays)
+    move = _MOVEMENTS.get(name)
+    return None if move is None else move(call, arrays)
 
 
 def _taken(call: relax.Call, data: Array, indices: Array) -> Array | None:
@@ -107,28 +111,89 @@ def _converted(array: Array, dtype: str) -> Array | None:
     return array.astype(dtype)
 
 
-def _rewrite(bindings: Bindings) -> Rewrite:
-    def array(expr: Expr) -> Array | None:
-        return array_of(bindings.value_of(expr))
+def tensor_operands(call: Expr) -> list[Expr]:
+    """The operands of a call that are tensors.
 
-    def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
-        shape = static_shape(value) if operator_name(value) else None
-        if shape is None:
-            return None
-        if operator_name(value) == "relax.shape_to_tensor":
-            extents = _extents(bindings, value.args[0])
-            return None if extents is None else constant(np.array(extents, np.int64))
-        tensors = [a for a in tensor_operands(value) if not isinstance(a, relax.ShapeExpr)]
-        arrays = [array(tensor) for tensor in tensors]
-        known = [a for a in arrays if a is not None]
-        if len(known) < len(arrays):
-            return None
-        result = evaluate(value, known, shape)
-        if result is None or result.shape != shape or str(result.dtype) != str(value.ty.dtype):
-            return None
-        return constant(result)
+    Those of a concatenation one by one; of a slice without its numbers.
+    """
+    name = operator_name(call)
+    if name == "relax.concat" and hasattr(call.args[0], "fields"):
+        return list(call.args[0].fields)
+    if name == "relax.strided_slice":
+        return list(call.args[:1])
+    return list(call.args)
 
-    return rewrite
+
+def _concatenated(call: Expr, arrays: Sequence[Array]) -> Array:
+    axis = call.attrs.axis
+    return np.concatenate(arrays, 0 if axis is None else int(axis))
+
+
+def _sliced(call: Expr, arrays: Sequence[Array]) -> Array | None:
+    numbers = [_numbers(argument) for argument in call.args[1:]]
+    if any(each is None for each in numbers):
+        return None
+    axes, begin, end, *rest = (each or [] for each in numbers)
+    steps = rest[0] if rest else [1] * len(axes)
+    if min([*steps, *begin, *end], default=0) < 0 or 0 in steps:
+        return None
+    places = [slice(None)] * arrays[0].ndim
+    for axis, low, high, step in zip(axes, begin, end, steps, strict=True):
+        places[axis] = slice(low, high, step)
+    return np.ascontiguousarray(arrays[0][tuple(places)])
+
+
+def _numbers(argument: Expr) -> list[int] | None:
+    """The values of a tuple of numbers, or None if they are not known."""
+    fields = getattr(argument, "fields", None)
+    values = [getattr(field, "value", field) for field in (fields or ())]
+    known = fields is not None and all(isinstance(value, int) for value in values)
+    return values if known else None
+
+
+def _padded(call: Expr, arrays: Sequence[Array]) -> Array | None:
+    attrs = call.attrs
+    if str(attrs.pad_mode) != "constant":
+        return None
+    widths = [int(width) for width in attrs.pad_width]
+    if min(widths, default=0) < 0:
+        return None
+    pairs = list(zip(widths[::2], widths[1::2], strict=True))
+    return np.pad(arrays[0], pairs, constant_values=float(attrs.pad_value))
+
+
+def _zeros(call: Expr, _arrays: Sequence[Array]) -> Array | None:
+    extents = [getattr(extent, "value", None) for extent in call.args[0].values]
+    known = [int(extent) for extent in extents if extent is not None]
+    if len(known) < len(extents) or math.prod(known) > MOST_ZEROS:
+        return None
+    return np.zeros(known, str(call.ty.dtype))
+
+
+_MOVEMENTS: dict[str, Callable[[Expr, Sequence[Array]], Array | None]] = {
+    "relax.concat": _concatenated,
+    "relax.strided_slice": _sliced,
+    "relax.nn.pad": _padded,
+    "relax.zeros": _zeros,
+}
+
+
+def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
+    shape = static_shape(value) if operator_name(value) else None
+    if shape is None:
+        return None
+    if operator_name(value) == "relax.shape_to_tensor":
+        extents = _extents(bindings, value.args[0])
+        return None if extents is None else constant(np.array(extents, np.int64))
+    tensors = [a for a in tensor_operands(value) if not isinstance(a, relax.ShapeExpr)]
+    arrays = [array_of(bindings.value_of(tensor)) for tensor in tensors]
+    known = [a for a in arrays if a is not None]
+    if len(known) < len(arrays):
+        return None
+    result = evaluate(value, known, shape)
+    if result is None or result.shape != shape or str(result.dtype) != str(value.ty.dtype):
+        return None
+    return constant(result)
 
 
 def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
@@ -136,12 +201,10 @@ def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
     value = bindings.value_of(shape)
     if operator_name(value) == "relax.shape_of":
         return static_shape(value.args[0])
-    values = getattr(value, "values", None)
-    if not isinstance(value, relax.ShapeExpr) or values is None:
-        return None
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in values):
-        return None
-    return tuple(int(extent) for extent in values)
+    known = isinstance(value, relax.ShapeExpr) and all(
+        isinstance(extent, tvm.tirx.IntImm) for extent in value.values
+    )
+    return tuple(int(extent) for extent in value.values) if known else None
 
 
 def fold_constants() -> tvm.transform.Pass:
@@ -152,4 +215,4 @@ def fold_constants() -> tvm.transform.Pass:
     of float32 and of integers. What it does not know it leaves as it is. Constants stay bound to
     variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
     """
-    return binding_pass("FoldConstantsWithNumPy", _rewrite)
+    return binding_pass("FoldConstantsWithNumPy", stateless(_rewrite))

@@ -7,13 +7,8 @@ import tvm
 from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, operator_name
-from ..rewriting import Emit, Rewrite, binding_pass
-
-CONVOLUTIONS = {
-    "relax.nn.conv1d": relax.op.nn.conv1d,
-    "relax.nn.conv2d": relax.op.nn.conv2d,
-    "relax.nn.conv3d": relax.op.nn.conv3d,
-}
+from ..layers import CONVOLUTIONS, convolution_like
+from ..rewriting import Emit, binding_pass, stateless
 
 
 def merged_padding(layout: str, pad_width: list[int], padding: list[int]) -> list[int] | None:
@@ -37,34 +32,21 @@ def _is_zero_pad(pad: relax.Call) -> bool:
     return str(pad.attrs.pad_mode) == "constant" and float(value) == 0
 
 
-def _rewrite(bindings: Bindings) -> Rewrite:
-    def rewrite(_var: Var, value: Expr, _emit: Emit) -> Expr | None:
-        convolution = CONVOLUTIONS.get(operator_name(value))
-        pad = None if convolution is None else bindings.call_of(value.args[0], "relax.nn.pad")
-        if convolution is None or pad is None or not _is_zero_pad(pad):
-            return None
-        attrs = value.attrs
-        pad_width = [int(width) for width in pad.attrs.pad_width]
-        padding = [int(width) for width in attrs.padding]
-        if not attrs.data_layout.isupper() or len(padding) != 2 * (len(attrs.data_layout) - 2):
-            return None
-        merged = merged_padding(attrs.data_layout, pad_width, padding)
-        if merged is None:
-            return None
-        return convolution(
-            pad.args[0],
-            value.args[1],
-            strides=attrs.strides,
-            padding=merged,
-            dilation=attrs.dilation,
-            groups=attrs.groups,
-            data_layout=attrs.data_layout,
-            kernel_layout=attrs.kernel_layout,
-            out_layout=attrs.out_layout,
-            out_dtype=attrs.out_dtype,
-        )
-
-    return rewrite
+def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
+    if operator_name(value) not in CONVOLUTIONS:
+        return None
+    pad = bindings.call_of(value.args[0], "relax.nn.pad")
+    if pad is None or not _is_zero_pad(pad):
+        return None
+    attrs = value.attrs
+    pad_width = [int(width) for width in pad.attrs.pad_width]
+    padding = [int(width) for width in attrs.padding]
+    if not attrs.data_layout.isupper() or len(padding) != 2 * (len(attrs.data_layout) - 2):
+        return None
+    merged = merged_padding(attrs.data_layout, pad_width, padding)
+    if merged is None:
+        return None
+    return convolution_like(value, pad.args[0], value.args[1], padding=merged)
 
 
 def fold_pads() -> tvm.transform.Pass:
@@ -75,4 +57,4 @@ def fold_pads() -> tvm.transform.Pass:
     pad of another value or mode, of the batch or the channels, or with negative widths stays.
     Returns the pass. A pad that something else uses too is left for that.
     """
-    return binding_pass("FoldPads", _rewrite, ["relax.nn.pad"])
+    return binding_pass("FoldPads", stateless(_rewrite), ["relax.nn.pad"])

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..bindings import Bindings, Expr, constant, operator_name, static_shape
+from ..layers import convolution_like, layouts_of
 from .quantized_values import SHIFT, Quantized, quantized, quantized_constant
 
 Array = np.ndarray[Any, Any]
@@ -89,17 +90,12 @@ class Product:
         """The product of other integers, in int32; padded with zeros, or not at all."""
         if not self.is_convolution:
             return relax.op.matmul(data, constant(weight), out_dtype="int32")
-        attrs = self.call.attrs
-        is_2d = operator_name(self.call) == "relax.nn.conv2d"
-        return (relax.op.nn.conv2d if is_2d else relax.op.nn.conv1d)(
+        padding = self.call.attrs.padding
+        return convolution_like(
+            self.call,
             data,
             constant(weight),
-            strides=attrs.strides,
-            padding=attrs.padding if pads else [0] * len(attrs.padding),
-            dilation=attrs.dilation,
-            data_layout=attrs.data_layout,
-            kernel_layout=attrs.kernel_layout,
-            out_layout=attrs.out_layout,
+            padding=padding if pads else [0] * len(padding),
             out_dtype="int32",
         )
 
@@ -153,8 +149,7 @@ def _is_plain(name: str, value: Expr) -> bool:
     if name == "relax.matmul":
         return all(len(shape or ()) >= 2 for shape in shapes)
     attrs = value.attrs
-    layouts = {str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)}
-    return int(attrs.groups) == 1 and layouts <= {"NCHW", "OIHW", "NCW", "OIW"}
+    return int(attrs.groups) == 1 and {*layouts_of(attrs)} <= {"NCHW", "OIHW", "NCW", "OIW"}
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 from tvm import relax
 
 from ..bindings import Bindings, Expr, array_of, operator_name, static_shape
-from ..folding.numpy_folding import evaluate
-from ..folding.numpy_movement import tensor_operands
+from ..folding.numpy_folding import evaluate, tensor_operands
 
 Array = np.ndarray[Any, Any]
 

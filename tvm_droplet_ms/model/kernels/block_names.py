@@ -7,14 +7,13 @@ find blocks by them. So the same kernel of another graph has the same workload, 
 replay, and a database that has both cannot be opened any more.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from tvm_ffi.structural import structural_map
 
 import tvm
-from tvm.s_tir import SBlock, SBlockRealize
-from tvm.tirx import For, PrimFunc, SeqStmt
+from tvm.s_tir import SBlock
+from tvm.tirx import PrimFunc
 
-from .kernel_pass import kernel_pass
+from .kernel_pass import blocks_in, kernel_pass
 
 
 def name_blocks() -> tvm.transform.Pass:
@@ -28,8 +27,7 @@ def name_blocks() -> tvm.transform.Pass:
 
 def _named_by_place(function: PrimFunc) -> PrimFunc | None:
     """The function with other names of blocks; None where none depends on a parameter."""
-    blocks: list[SBlock] = []
-    _visit(function.body, blocks)
+    blocks = blocks_in(function.body)
     written = {region.source.name for block in blocks for region in block.writes}
     names = {
         parameter.name: f"p{place}"
@@ -48,52 +46,19 @@ def _named_by_place(function: PrimFunc) -> PrimFunc | None:
                 changes[name] = new
     if not changes:
         return None
-    return function.with_body(_renamed(function.body, changes))
 
-
-def _visit(statement: Any, blocks: list[SBlock]) -> None:
-    if isinstance(statement, SeqStmt):
-        for part in statement.seq:
-            _visit(part, blocks)
-    elif isinstance(statement, For):
-        _visit(statement.body, blocks)
-    elif isinstance(statement, SBlockRealize):
-        blocks.append(statement.block)
-        _visit(statement.block.body, blocks)
-
-
-def _renamed(statement: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(statement, SeqStmt):
-        return SeqStmt([_renamed(part, names) for part in statement.seq])
-    if isinstance(statement, For):
-        return For(
-            statement.loop_var,
-            statement.min,
-            statement.extent,
-            statement.kind,
-            _renamed(statement.body, names),
-            statement.thread_binding,
-            statement.annotations,
-            statement.step,
-            statement.span,
+    def renamed(block: SBlock) -> SBlock:
+        return SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            changes.get(block.name_hint, block.name_hint),
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+            block.span,
         )
-    if isinstance(statement, SBlockRealize):
-        block = statement.block
-        return SBlockRealize(
-            statement.iter_values,
-            statement.predicate,
-            SBlock(
-                block.iter_vars,
-                block.reads,
-                block.writes,
-                names.get(block.name_hint, block.name_hint),
-                _renamed(block.body, names),
-                block.init,
-                block.alloc_buffers,
-                block.match_buffers,
-                block.annotations,
-                block.span,
-            ),
-            statement.span,
-        )
-    return statement
+
+    return function.with_body(structural_map(function.body, (SBlock, renamed)))

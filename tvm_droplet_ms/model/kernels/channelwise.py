@@ -16,18 +16,12 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IntImm, IterVar, PrimFunc
 
-from .kernel_pass import kernel_pass
-from .pool_rules import register_rule, vector_extents
-from .schedulable import has_root_block
+from .kernel_pass import has_root_block, kernel_pass
+from .pool_rules import vectorize_channels
 
-_RULE = "tvm_droplet_ms.channelwise"
+CHANNELWISE_RULE = "tvm_droplet_ms.channelwise"
 _TVMS_VECTOR = 64
 _LEAST_VECTOR = 8
-
-
-def register_channelwise_rule() -> None:
-    """Register the schedule rule. It may be called again, and leaves a registered rule as it is."""
-    register_rule(_RULE, _schedule)
 
 
 def mark_channelwise() -> tvm.transform.Pass:
@@ -52,7 +46,7 @@ def _marked(function: PrimFunc) -> PrimFunc | None:
     # Among them those that must not be inlined, as the rule does with everything.
     if any("schedule_rule" in schedule.get(block).annotations for block in blocks):
         return None
-    schedule.annotate(blocks[-1], "schedule_rule", _RULE)
+    schedule.annotate(blocks[-1], "schedule_rule", CHANNELWISE_RULE)
     return schedule.mod["main"].with_attrs(dict(function.attrs or {}))
 
 
@@ -74,17 +68,11 @@ def _spatial_shape(schedule: Schedule, block: SBlockRV) -> tuple[int, ...]:
     return tuple(int(axis.dom.extent) for axis in axes)
 
 
-def _schedule(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
+def schedule_channelwise(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
     """Compute everything in the last block, and vectorise some of its channels."""
     schedule.unannotate(block, "schedule_rule")
     for producer in schedule.get_child_blocks(schedule.get_sblock("root")):
         if not schedule.get(producer).same_as(schedule.get(block)):
             schedule.compute_inline(producer)
-    *_, inner, channels = schedule.get_loops(block)
-    extents = vector_extents(int(schedule.get(channels).extent))
-    factor = schedule.sample_categorical(extents, [1.0 / len(extents)] * len(extents))
-    outer, vector = schedule.split(channels, [None, factor])
-    # A loop between them keeps MetaSchedule from fusing all loops into one again.
-    schedule.reorder(outer, inner, vector)
-    schedule.vectorize(vector)
+    vectorize_channels(schedule, block)
     return [schedule]

@@ -24,10 +24,9 @@ from tvm_ffi.structural import structural_walk
 
 import tvm
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import SBlock
 from tvm.tirx import IntImm, IterVar, PrimFunc
 
-from .kernel_pass import kernel_pass
+from .kernel_pass import blocks_in, kernel_pass
 
 FREE = "layout_free_buffers"
 """The attribute with the numbers of the weights (``AttachAttrLayoutFreeBuffers``)."""
@@ -43,8 +42,7 @@ def keep_layouts() -> tvm.transform.Pass:
         free = [int(number) for number in (function.attrs or {}).get(FREE, ())]
         if not free:
             return None
-        blocks: list[Any] = []
-        structural_walk(function.body, (SBlock, blocks.append))
+        blocks = blocks_in(function.body)
         reads = [_loads(block) if block.iter_vars else [] for block in blocks]
         kept = [n for n in free if _is_read_whole(function.params[n], blocks, reads)]
         if kept == free:

@@ -17,10 +17,10 @@ import tvm
 from tvm.ir import Call, IRModule
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
-from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import Schedule
 from tvm.tirx import IterVar, PrimFunc
 
-from .kernel_pass import kernel_pass
+from .kernel_pass import blocks_in, kernel_pass
 
 MOST_OPERATIONS = 1000
 """The most operations of one expression. A GELU has 98, the state of an LSTM 339."""
@@ -79,8 +79,7 @@ def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
     """
 
     def limit(function: PrimFunc) -> PrimFunc | None:
-        blocks: list[Any] = []
-        structural_walk(function.body, (SBlock, blocks.append))
+        blocks = blocks_in(function.body)
         chosen = not_to_inline(_computed(blocks, function.params), most)
         if not chosen:
             return None

@@ -101,11 +101,49 @@ def _tile_reduction(schedule: Schedule, reduction: SBlockRV) -> LoopRV:
     loops = list(zip(axes, schedule.get_loops(reduction), strict=True))
     spatial = [loop for axis, loop in loops if axis.iter_type == IterVar.DataPar]
     window = [loop for axis, loop in loops if axis.iter_type != IterVar.DataPar]
-    factors = vector_extents(int(schedule.get(spatial[-1]).extent))
-    factor = schedule.sample_categorical(factors, [1.0 / len(factors)] * len(factors))
-    outer, vector = schedule.split(spatial[-1], [None, factor])
+    outer, vector = split_vector(schedule, spatial[-1])
     schedule.reorder(*spatial[:-1], outer, *window, vector)
     return outer
+
+
+def split_vector(schedule: Schedule, channels: LoopRV, extent: int | None = None) -> list[LoopRV]:
+    """Split a loop over channels into vectors of sampled extent; see ``vector_extents``.
+
+    ``extent``: the number that a vector's extent has to divide, where it is not all channels.
+    """
+    extents = vector_extents(extent or int(schedule.get(channels).extent))
+    factor = schedule.sample_categorical(extents, [1.0 / len(extents)] * len(extents))
+    return list(schedule.split(channels, [None, factor]))
+
+
+def vectorize_channels(schedule: Schedule, block: SBlockRV, extent: int | None = None) -> None:
+    """Vectorise some channels, the last axis, of an elementwise block."""
+    *_, inner, channels = schedule.get_loops(block)
+    outer, vector = split_vector(schedule, channels, extent)
+    # A loop between them keeps MetaSchedule from fusing them into a vector across pixels or parts.
+    schedule.reorder(outer, inner, vector)
+    schedule.vectorize(vector)
+
+
+def elementwise_chain(schedule: Schedule, block: SBlockRV) -> list[SBlockRV] | None:
+    """The blocks that read a block, one after the other. None if one is no sole elementwise reader.
+
+    All of them have the same extents.
+    """
+    chain: list[SBlockRV] = []
+    while consumers := schedule.get_consumers(chain[-1] if chain else block):
+        axes = schedule.get(consumers[0]).iter_vars
+        if len(consumers) > 1 or any(axis.iter_type != IterVar.DataPar for axis in axes):
+            return None
+        if chain and extents_of(schedule, consumers[0]) != extents_of(schedule, chain[0]):
+            return None
+        chain.append(consumers[0])
+    return chain
+
+
+def extents_of(schedule: Schedule, block: SBlockRV) -> list[int]:
+    """The extents of a block's axes."""
+    return [int(axis.dom.extent) for axis in schedule.get(block).iter_vars]
 
 
 def vector_extents(channels: int) -> list[int]:

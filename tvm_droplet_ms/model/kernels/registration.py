@@ -4,14 +4,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from .channelwise import register_channelwise_rule
-from .concatenation import legalize_concatenation, register_concatenation_rule
+from .channelwise import CHANNELWISE_RULE, schedule_channelwise
+from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
-from .groups.packed_groups_rule import register_packed_rule
-from .pool_rules import register_pool_rules
-from .staged_reduction import staged_reductions
+from .groups.packed_groups import PACKED_RULE, schedule_packed
+from .pool_rules import register_pool_rules, register_rule
+from .staged_reduction import REDUCTIONS, legalize_reduction
 from .vector_math import vector_math
-from .winograd.winograd_rules import register_winograd_rules
+from .winograd.winograd_compute import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:
@@ -23,7 +23,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
     return {
         "relax.concat": legalize_concatenation,
         "relax.nn.conv2d": legalize_convolution,
-        **staged_reductions(),
+        **dict.fromkeys(REDUCTIONS, legalize_reduction),
         **vector_math(),
     }
 
@@ -34,7 +34,7 @@ def register_schedule_rules() -> None:
     Call it before MetaSchedule generates design spaces. It may be called again.
     """
     register_pool_rules()
-    register_concatenation_rule()
-    register_channelwise_rule()
-    register_packed_rule()
+    register_rule(CONCATENATION_RULE, schedule_concatenation)
+    register_rule(CHANNELWISE_RULE, schedule_channelwise)
+    register_rule(PACKED_RULE, schedule_packed)
     register_winograd_rules()

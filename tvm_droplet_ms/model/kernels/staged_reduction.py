@@ -17,7 +17,9 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
-_REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
+from ..bindings import is_float32, static_shape
+
+REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
     "relax.sum": topi.sum,
     "relax.mean": topi.sum,
     "relax.max": topi.max,
@@ -28,19 +30,15 @@ _LONG = 256
 """The extent from which an axis is reduced in two stages."""
 
 
-def staged_reductions() -> dict[str, Callable[..., Any]]:
-    """The legalisations of reductions, by operator; what has no better form is TVM's."""
-    return {name: _legalize for name in _REDUCTIONS}
-
-
-def _legalize(builder: relax.BlockBuilder, call: Any) -> Any:
+def legalize_reduction(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalise a call of ``REDUCTIONS``; what has no better form is TVM's."""
     name = call.op.name
     axes = _reduced_axes(call)
     if not axes:
         return tvm.ir.Op.get(name).get_attr("FLegalize")(builder, call)
 
     def reduced(data: te.Tensor) -> te.Tensor:
-        result = reduce_in_stages(data, axes, _REDUCTIONS[name])
+        result = reduce_in_stages(data, axes, REDUCTIONS[name])
         if not call.attrs.keepdims:
             result = topi.squeeze(result, axis=axes)
         if name != "relax.mean":
@@ -71,16 +69,13 @@ def reduce_in_stages(
 
 def _reduced_axes(call: Any) -> list[int]:
     """The axes, where the form of this module serves: of float32, the innermost one not reduced."""
-    kind = call.args[0].ty
-    shape = getattr(getattr(kind, "shape", None), "values", None)
-    if str(getattr(kind, "dtype", "")) != "float32" or shape is None or call.attrs.axis is None:
-        return []
-    if not all(isinstance(extent, tirx.IntImm) and int(extent) > 0 for extent in shape):
+    shape = static_shape(call.args[0])
+    if not is_float32(call.args[0]) or not shape or call.attrs.axis is None or 0 in shape:
         return []
     axes = sorted(int(axis) % len(shape) for axis in call.attrs.axis)
     if not axes or axes[-1] == len(shape) - 1:
         return []
-    lengths = [int(shape[axis]) for axis in axes if int(shape[axis]) > 1]
+    lengths = [shape[axis] for axis in axes if shape[axis] > 1]
     return axes if len(lengths) > 1 or max(lengths, default=1) >= _LONG else []
 
 

@@ -14,23 +14,21 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
+from ..bindings import is_float32
+
 Function = Callable[[te.Tensor], te.Tensor]
-
-
-def _half(kind: te.Tensor) -> Any:
-    return tirx.const(0.5, kind.dtype)
 
 
 def fast_gelu(x: te.Tensor) -> te.Tensor:
     """``x / 2 * (1 + erf(x / sqrt(2)))``."""
-    half = _half(x)
+    half = tirx.const(0.5, x.dtype)
     erf = topi.fast_erf(topi.multiply(x, tirx.const(0.5**0.5, x.dtype)))
     return topi.multiply(x, topi.add(half, topi.multiply(erf, half)))
 
 
 def fast_gelu_tanh(x: te.Tensor) -> te.Tensor:
     """``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``."""
-    half = _half(x)
+    half = tirx.const(0.5, x.dtype)
     cube = topi.multiply(topi.multiply(x, x), topi.multiply(x, tirx.const(0.044715, x.dtype)))
     inner = topi.multiply(topi.add(x, cube), tirx.const((2 / 3.141592653589793) ** 0.5, x.dtype))
     return topi.multiply(x, topi.add(half, topi.multiply(topi.fast_tanh(inner), half)))
@@ -66,7 +64,7 @@ def vector_math() -> dict[str, Callable[..., Any]]:
 
 def _legalization(name: str, function: Function) -> Callable[..., Any]:
     def legalize(builder: relax.BlockBuilder, call: Any) -> Any:
-        if not _is_float32(call):
+        if not is_float32(call.args[0]):
             return _legalize_as_tvm(builder, call)
         return builder.call_te(function, call.args[0], primfunc_name_hint=name.split(".")[-1])
 
@@ -74,15 +72,11 @@ def _legalization(name: str, function: Function) -> Callable[..., Any]:
 
 
 def _legalize_softmax(builder: relax.BlockBuilder, call: Any) -> Any:
-    if not _is_float32(call):
+    if not is_float32(call.args[0]):
         return _legalize_as_tvm(builder, call)
     return builder.call_te(
         topi.nn.fast_softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
     )
-
-
-def _is_float32(call: Any) -> bool:
-    return str(getattr(call.args[0].ty, "dtype", "")) == "float32"
 
 
 def _legalize_as_tvm(builder: relax.BlockBuilder, call: Any) -> Any:

@@ -15,8 +15,9 @@ from tvm_ffi import dtype as element_type
 import tvm
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
-from tvm.tirx import IntImm, PrimFunc
+from tvm.tirx import PrimFunc
 
+from ..bindings import operator_name, static_shape
 from .reuse_distance import CACHE_BYTES, KernelCall, reusing_kernels
 
 REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
@@ -69,7 +70,7 @@ def calls_of(function: relax.Function) -> list[KernelCall]:
             if not _is_kernel_call(call):
                 continue
             tensors = [*call.args[1], binding.var]
-            if not all(map(_is_static, tensors)):
+            if any(static_shape(tensor) is None for tensor in tensors):
                 continue
             sizes: dict[int, int] = {}
             constants: set[int] = set()
@@ -84,16 +85,10 @@ def calls_of(function: relax.Function) -> list[KernelCall]:
 
 def _is_kernel_call(value: Any) -> bool:
     return (
-        isinstance(value, relax.Call)
-        and getattr(value.op, "name", "") == "relax.call_tir"
+        operator_name(value) == "relax.call_tir"
         and isinstance(value.args[0], GlobalVar)
         and isinstance(value.args[1], relax.Tuple)
     )
-
-
-def _is_static(tensor: Any) -> bool:
-    shape = getattr(tensor.ty, "shape", None)
-    return shape is not None and all(isinstance(extent, IntImm) for extent in shape)
 
 
 def _bytes(type_: relax.TensorType) -> int:

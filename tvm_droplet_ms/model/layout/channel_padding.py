@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from ..layers import layouts_of
 from ..rewriting import Emit, binding_pass
 
 VECTOR = 16
@@ -100,11 +101,10 @@ class _Padder:
 
     def _convolution(self, value: Expr) -> Expr | None:
         attrs = value.attrs
-        layouts = tuple(map(str, (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)))
+        if layouts_of(attrs) != ("NHWC", "HWIO", "NHWC") or int(attrs.groups) != 1:
+            return None
         weights = array_of(self._bindings.value_of(value.args[1]))
         shape = static_shape(value)
-        if layouts != ("NHWC", "HWIO", "NHWC") or int(attrs.groups) != 1:
-            return None
         if weights is None or shape is None:
             return None
         return _with_added_columns(value, weights, shape)

@@ -7,9 +7,8 @@ from tvm.ir import IRModule
 
 from ..bindings import Expr, operator_name, values_of
 from ..folding.numpy_folding import fold_constants
-from .axes import make_axes_positive
-from .transpose_sinking import sink_transposes
-from .transposes import merge_transposes
+from .convertible import make_axes_positive
+from .transposes import merge_transposes, sink_transposes
 
 CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
 

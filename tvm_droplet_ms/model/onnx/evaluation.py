@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The value of one ONNX node whose inputs are all known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
+import onnx
+from onnx import NodeProto
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +58,6 @@ def _reference(
 def _onnx_runtime(
     node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
-    import onnx
     import onnxruntime
 
     helper = onnx.helper

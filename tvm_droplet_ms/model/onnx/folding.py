@@ -6,23 +6,20 @@ compiles only where both of its branches have one shape. With the extents of all
 both are constants.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
 
-from .branches import rename, take_branch
+from .control_flow import Steps, UnknownLength, Unroller, rename, take_branch
 from .evaluation import evaluate_node, is_quantized_weight
 from .opset import OLDEST_SCAN
-from .order import reads, subgraphs
+from .order import is_standard, names_in, reads, subgraphs
 from .static_types import StaticTypes
-from .unrolling import Steps, UnknownLength, Unroller
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto
 
 Array = np.ndarray[Any, Any]
 
@@ -51,8 +48,7 @@ def fold_constants(model: ModelProto) -> None:
 
     ``model`` is changed. Its constants are initializers afterwards.
     """
-    before = type(model)()
-    before.CopyFrom(model)
+    before = deepcopy(model)
     try:
         _Folding(model, unrolls=True).run()
     except UnknownLength:
@@ -64,9 +60,6 @@ class _Folding:
     """One pass over the nodes of the main graph, with what is known of their values."""
 
     def __init__(self, model: ModelProto, *, unrolls: bool) -> None:
-        import onnx
-
-        self._onnx = onnx
         self._graph = model.graph
         self._types = StaticTypes(model)
         self._opsets = {each.domain: each.version for each in model.opset_import}
@@ -76,8 +69,7 @@ class _Folding:
         self._arrays: dict[str, Array] = {}
         self._same_as: dict[str, str] = {}
         self._copies: Counter[str] = Counter()
-        self._names = {name for node in self._graph.node for name in _all_names(node)}
-        self._names.update(value.name for value in self._graph.input)
+        self._names = names_in(self._graph)
         for tensor in self._graph.initializer:
             self._add_constant(tensor)
         self._kept: list[NodeProto] = []
@@ -107,7 +99,7 @@ class _Folding:
     def _array(self, name: str) -> Array:
         if name not in self._arrays:
             tensor = self._constants[name]
-            self._arrays[name] = self._onnx.numpy_helper.to_array(tensor)
+            self._arrays[name] = onnx.numpy_helper.to_array(tensor)
         return self._arrays[name]
 
     def _new_name(self, name: str) -> str:
@@ -120,13 +112,13 @@ class _Folding:
 
     def _opened(self, node: NodeProto) -> list[NodeProto] | None:
         """Return the nodes that an ``If``, ``Loop`` or ``Scan`` stands for, where that is known."""
-        if not _is_standard(node):
+        if not is_standard(node):
             return None
         if node.op_type == "If":
             condition = self._scalar(node.input[0])
             if condition is None:
                 return None
-            steps = Steps(*take_branch(node, bool(condition), self._new_name))
+            steps = take_branch(node, bool(condition), self._new_name)
         else:
             found = self._unrolled(node)
             if found is None:
@@ -167,7 +159,7 @@ class _Folding:
 
     def _drop(self, node: NodeProto) -> bool:
         """True if a node hands its first input on, and its readers read that instead."""
-        if not _is_standard(node) or not self._hands_on(node):
+        if not is_standard(node) or not self._hands_on(node):
             return False
         output, source = node.output[0], node.input[0]
         if output in self._outputs:
@@ -194,11 +186,11 @@ class _Folding:
             return False
         for name, value in outputs.items():
             self._arrays[name] = value
-            self._add_constant(self._onnx.numpy_helper.from_array(value, name))
+            self._add_constant(onnx.numpy_helper.from_array(value, name))
         return True
 
     def _values(self, node: NodeProto) -> dict[str, Array] | None:
-        if not _is_standard(node) or node.op_type in RANDOM or any(True for _ in subgraphs(node)):
+        if not is_standard(node) or node.op_type in RANDOM or any(True for _ in subgraphs(node)):
             return None
         if node.op_type in ("Shape", "Size") and (extents := self._types.shape(node.input[0])):
             return {node.output[0]: self._extents(node, extents)}
@@ -225,7 +217,7 @@ class _Folding:
         for name in node.output:
             shape, kind = self._types.shape(name), self._types.element_type(name)
             if shape is not None and kind:
-                item = self._onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+                item = onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
                 size += int(np.prod(shape, dtype=np.int64)) * item
         return size > GROWTH_BYTES + sum(self._array(name).nbytes for name in names)
 
@@ -244,16 +236,3 @@ class _Folding:
         self._graph.initializer.extend(constants)
         # What was stated of values that are gone, or were of unknown extents, is of no use.
         del self._graph.value_info[:]
-
-
-def _is_standard(node: NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx")
-
-
-def _all_names(node: NodeProto) -> set[str]:
-    names = {*node.input, *node.output}
-    for graph in subgraphs(node):
-        names.update(value.name for value in [*graph.input, *graph.initializer])
-        for inner in graph.node:
-            names |= _all_names(inner)
-    return names

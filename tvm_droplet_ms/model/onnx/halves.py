@@ -5,18 +5,16 @@ ONNX Runtime, too, computes these in float32 on a CPU, and rounds after each ope
 rounding the results are nearer to those of exact arithmetic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 
-from .order import subgraphs
-
-if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from .control_flow import rename
+from .order import all_graphs
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 """Attributes that hold a type: of ``Cast``, of random numbers, of quantization."""
@@ -42,7 +40,7 @@ def half_types(model: ModelProto) -> Declared:
     inputs = {value.name: halves[k] for value in graph.input if (k := _kind(value)) in halves}
     outputs = {value.name: halves[k] for value in graph.output if (k := _kind(value)) in halves}
     found = {*inputs.values(), *outputs.values()}
-    for each in _graphs(graph):
+    for each in all_graphs(graph):
         found.update(halves[t.data_type] for t in _tensors(each) if t.data_type in halves)
         found.update(halves[a.i] for a in _attributes(each) if _is_half_type(a))
     return Declared(inputs, outputs, tuple(sorted(found)))
@@ -55,16 +53,10 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     cast; otherwise they are float32. Returns the copy. Its weights are those of `model`, which
     float32 holds exactly.
     """
-    import onnx
-
     declared = half_types(model)
-    copy = type(model)()
-    copy.CopyFrom(model)
-    kept = {
-        value.name: type(value).FromString(value.SerializeToString())
-        for value in [*copy.graph.input, *copy.graph.output]
-    }
-    for graph in list(_graphs(copy.graph)):
+    copy = deepcopy(model)
+    kept = {value.name: value for value in [*model.graph.input, *model.graph.output]}
+    for graph in list(all_graphs(copy.graph)):
         _convert(graph)
     if not borders:
         return copy
@@ -75,8 +67,6 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
         inside[name] = next(
             new for n in range(len(taken) + 1) if (new := f"{name}_float32_{n}") not in taken
         )
-    from .branches import rename
-
     for node in copy.graph.node:
         rename(node, inside)
     before = [
@@ -96,8 +86,6 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
 
 
 def _convert(graph: GraphProto) -> None:
-    import onnx
-
     halves = _halves()
     for tensor in _tensors(graph):
         if tensor.data_type in halves:
@@ -111,8 +99,6 @@ def _convert(graph: GraphProto) -> None:
 
 
 def _convert_type(kind: TypeProto) -> None:
-    import onnx
-
     for inner in ("sequence_type", "optional_type"):
         if kind.HasField(inner):
             _convert_type(getattr(kind, inner).elem_type)
@@ -121,8 +107,6 @@ def _convert_type(kind: TypeProto) -> None:
 
 
 def _halves() -> dict[int, str]:
-    import onnx
-
     return {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
 
 
@@ -132,13 +116,6 @@ def _kind(value: ValueInfoProto) -> int:
 
 def _is_half_type(attribute: AttributeProto) -> bool:
     return attribute.name in TYPE_ATTRIBUTES and attribute.i in _halves()
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _graphs(inner)
 
 
 def _attributes(graph: GraphProto) -> Iterable[AttributeProto]:

@@ -6,14 +6,11 @@ alone, which it calls for all versions; ``Reshape``, ``Upsample``, ``TopK`` and 
 gaps too.
 """
 
-from __future__ import annotations
+import onnx
+from onnx import GraphProto, ModelProto
 
-from typing import TYPE_CHECKING
-
+from .order import all_graphs, is_standard
 from .weights import put_weights_back, without_weights
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
 
 OLDEST = 13
 """The version from which on TVM's importer knows all forms of its operators."""
@@ -47,8 +44,6 @@ def with_new_opset(model: ModelProto) -> ModelProto:
     # ONNX has no adapter for it, and leaves it as it is: version 8 has a batch of its own.
     if opset_of(model) < OLDEST_SCAN and any(node.op_type == "Scan" for node in model.graph.node):
         raise RuntimeError("a Scan of version 8 is another operator than a later one")
-    import onnx
-
     light, weights = without_weights(model)
     light.ir_version = max(light.ir_version, FORMAT)
     try:
@@ -67,12 +62,8 @@ def _place_as_before(graph: GraphProto, nearest: str) -> None:
 
     "simple" is no mode of ONNX, but the converter of ``Resize`` here knows it.
     """
-    import onnx
-
-    for node in graph.node:
-        if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
-            modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
-            node.attribute.extend(onnx.helper.make_attribute(*each) for each in modes.items())
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _place_as_before(inner, nearest)
+    modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
+    for inner in all_graphs(graph):
+        for node in inner.node:
+            if is_standard(node, "Resize"):
+                node.attribute.extend(onnx.helper.make_attribute(*each) for each in modes.items())

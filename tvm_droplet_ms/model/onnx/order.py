@@ -26,6 +26,31 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """List a graph and all graphs inside it, the outer ones first."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from all_graphs(inner)
+
+
+def names_in(graph: GraphProto) -> set[str]:
+    """Return the names of all values of a graph and of those inside it."""
+    names: set[str] = set()
+    for each in all_graphs(graph):
+        names.update(value.name for value in [*each.input, *each.initializer])
+        names.update(name for node in each.node for name in [*node.input, *node.output])
+    return names
+
+
+def is_standard(node: NodeProto, *kinds: str) -> bool:
+    """True if a node is ONNX's own, of one of some kinds where any are given.
+
+    Other domains reuse the names of operators.
+    """
+    return node.domain in ("", "ai.onnx") and (not kinds or node.op_type in kinds)
+
+
 def reads(node: NodeProto) -> set[str]:
     """Return the values that a node reads, those that its subgraphs capture included."""
     names = {name for name in node.input if name}
@@ -98,6 +123,6 @@ def named(node: NodeProto) -> str:
 
     Its name, or its first output where it has none, and its operator.
     """
-    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+    domain = "" if is_standard(node) else f"{node.domain}."
     name = node.name or next(iter(node.output), "")
     return f"the node {name!r} ({domain}{node.op_type})"

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """An ONNX model as it comes, made into one that TVM's importer reads rightly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
-from .binding import bind_inputs
 from .folding import fold_constants
 from .halves import half_types, to_float32
+from .inputs import bind_inputs
 from .opset import with_new_opset
 from .order import sort_nodes
 from .rewriting.nodes import prepare_onnx
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +59,7 @@ def simplify_onnx(
     )
     for failure, step in steps:
         changed = _attempt(step, changed, failure, notes)
-    return Simplified(prepare_onnx(changed, shapes), tuple(notes))
+    return Simplified(prepare_onnx(changed), tuple(notes))
 
 
 def bound_in_order(
@@ -107,7 +104,6 @@ def _inline(model: ModelProto) -> ModelProto:
 
 
 def _folded(model: ModelProto) -> ModelProto:
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     fold_constants(copy)
     return copy

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of an ONNX graph's values, found node by node while the graph is folded."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from math import prod
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
 
 DATA_ELEMENTS = 4096
 """Larger constants say no shape: ONNX's inference is not shown their values."""
@@ -22,9 +20,6 @@ class StaticTypes:
     """
 
     def __init__(self, model: ModelProto) -> None:
-        import onnx
-
-        self._onnx = onnx
         self._opsets = list(model.opset_import)
         versions = {each.domain: each.version for each in self._opsets}
         self._versions = {"": versions.get("ai.onnx", 1), **versions}
@@ -51,7 +46,7 @@ class StaticTypes:
 
     def add_constant(self, tensor: TensorProto) -> None:
         """Note the type of a constant."""
-        self._types[tensor.name] = self._onnx.helper.make_tensor_type_proto(
+        self._types[tensor.name] = onnx.helper.make_tensor_type_proto(
             tensor.data_type, list(tensor.dims)
         )
 
@@ -61,13 +56,13 @@ class StaticTypes:
         small = {
             name: data[name]
             for name in node.input
-            if name in data and _elements(data[name].dims) <= DATA_ELEMENTS
+            if name in data and prod(data[name].dims) <= DATA_ELEMENTS
         }
         outer = any(attribute.HasField("g") for attribute in node.attribute)
         names = self._types if outer else [name for name in node.input if name]
         try:
-            schema = self._onnx.defs.get_schema(node.op_type, self._versions[domain], domain)
-            found = self._onnx.shape_inference.infer_node_outputs(
+            schema = onnx.defs.get_schema(node.op_type, self._versions[domain], domain)
+            found = onnx.shape_inference.infer_node_outputs(
                 schema,
                 node,
                 {name: self._types[name] for name in names},
@@ -83,10 +78,3 @@ class StaticTypes:
             kind = found.get(name) or self._stated.get(name)
             if name and kind is not None:
                 self._types[name] = kind
-
-
-def _elements(dims: Iterable[int]) -> int:
-    product = 1
-    for extent in dims:
-        product *= int(extent)
-    return product

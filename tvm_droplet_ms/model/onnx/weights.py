@@ -4,12 +4,8 @@
 Protocol buffers end at 2 GB, and such a tool copies all weights twice to look at shapes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto
 
 WEIGHT_BYTES = 1 << 12
 """A larger initializer is a weight, whose values nothing but the computation depends on."""
@@ -18,27 +14,13 @@ WEIGHT_BYTES = 1 << 12
 def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
     """Return a copy of a model whose large initializers are inputs, and those initializers.
 
-    Parameters
-    ----------
-    model : ModelProto
-        The model. It is not changed.
-
-    Returns
-    -------
-    light : ModelProto
-        The copy. The inputs that stand for weights come last.
-    weights : list[TensorProto]
-        The weights; they belong to `model`.
+    ``model`` is not changed, and the initializers belong to it. The inputs that stand for weights
+    come last.
     """
-    import onnx
-
-    light = type(model)()
-    for field in model.DESCRIPTOR.fields:
-        if field.name != "graph":
-            _copy_field(model, light, field)
-    for field in model.graph.DESCRIPTOR.fields:
-        if field.name != "initializer":
-            _copy_field(model.graph, light.graph, field)
+    rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
+    parts = model.graph.ListFields()
+    graph = GraphProto(**{f.name: value for f, value in parts if f.name != "initializer"})
+    light = ModelProto(graph=graph, **rest)
     named = {value.name for value in model.graph.input}
     weights = []
     for tensor in model.graph.initializer:
@@ -64,15 +46,3 @@ def put_weights_back(light: ModelProto, weights: list[TensorProto]) -> None:
     del light.graph.input[:]
     light.graph.input.extend(inputs)
     light.graph.initializer.extend(weights)
-
-
-def _copy_field(source: object, target: object, field: object) -> None:
-    name = field.name  # type: ignore[attr-defined]
-    value = getattr(source, name)
-    if hasattr(value, "extend"):
-        getattr(target, name).extend(value)
-    elif source.HasField(name):  # type: ignore[attr-defined]
-        if hasattr(value, "CopyFrom"):
-            getattr(target, name).CopyFrom(value)
-        else:
-            setattr(target, name, value)

@@ -17,7 +17,7 @@ from tvm.ir import IRModule
 from ...compat.quiet import without_lines
 from ...model.integers.integer_products import compute_in_integers
 from ...model.integers.products import count_products
-from ...model.onnx.binding import true_inputs
+from ...model.onnx.inputs import true_inputs
 from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ...session.errors import ModelError

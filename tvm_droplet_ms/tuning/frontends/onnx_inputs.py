@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...model.onnx.binding import true_inputs
-from ...model.onnx.deciding import deciding_inputs
+from ...model.onnx.inputs import deciding_inputs, true_inputs
 from ...model.onnx.operators import UnknownExtent, UnsupportedNode, WrongExtent
 from ...model.onnx.order import named
 from ...session.errors import ModelError

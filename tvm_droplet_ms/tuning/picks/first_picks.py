@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 
 from ...compat import fast_tune_contexts
 from ...measure.pool import TaskFailed
-from ...model.kernels.schedulable import why_not_schedulable
+from ...model.kernels.kernel_pass import why_not_schedulable
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import PriorLike

@@ -7,8 +7,15 @@ from typing import Any
 import tvm
 from tvm import relax, te, topi
 
-from ...bindings import array_of, constant
-from .packed_groups import LEAST_OUTPUTS, pack_weights, packed_convolution
+from ...bindings import array_of, constant, static_shape
+from ...layers import layouts_of
+from .packed_groups import (
+    LEAST_OUTPUTS,
+    pack_weights,
+    packed_convolution,
+    padded_images,
+    reduction_axes,
+)
 
 _NAME = "grouped_conv2d"
 
@@ -38,12 +45,11 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
 def is_grouped(call: Any) -> bool:
     """True if a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
     attributes = call.attrs
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
     return (
         int(attributes.groups) > 1
-        and tuple(map(str, layouts)) == ("NHWC", "HWIO", "NHWC")
+        and layouts_of(attributes) == ("NHWC", "HWIO", "NHWC")
         and not attributes.out_dtype
-        and all(_has_constant_shape(argument) for argument in call.args)
+        and all(static_shape(argument) is not None for argument in call.args)
         and int(call.args[1].ty.shape[2]) > 1
     )
 
@@ -103,18 +109,10 @@ def grouped_convolution(
 
     Returns values of shape (batch, out_height, out_width, out_channels).
     """
-    batch, height, width, _ = topi.utils.get_const_tuple(data.shape)
-    kernel_height, kernel_width, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)
+    *kernel, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)
     outputs = out_channels // groups
-    top, left, bottom, right = padding
-    out_height = (height + top + bottom - (kernel_height - 1) * dilation[0] - 1) // strides[0] + 1
-    out_width = (width + left + right - (kernel_width - 1) * dilation[1] - 1) // strides[1] + 1
-    padded = data
-    if any(padding):
-        padded = topi.nn.pad(data, (0, top, left, 0), (0, bottom, right, 0), name="pad_temp")
-    ry = te.reduce_axis((0, kernel_height), name="ry")
-    rx = te.reduce_axis((0, kernel_width), name="rx")
-    rc = te.reduce_axis((0, inputs), name="rc")
+    padded, extents = padded_images(data, kernel, strides, padding, dilation)
+    ry, rx, rc = reduction_axes((*kernel, inputs))
 
     def product(n: Any, y: Any, x: Any, g: Any, f: Any) -> Any:
         row, column = y * strides[0] + ry * dilation[0], x * strides[1] + rx * dilation[1]
@@ -123,11 +121,9 @@ def grouped_convolution(
             axis=[ry, rx, rc],
         )
 
-    grouped = te.compute(
-        (batch, out_height, out_width, groups, outputs), product, name="grouped_conv2d_nhwc"
-    )
+    grouped = te.compute((*extents, groups, outputs), product, name="grouped_conv2d_nhwc")
     return te.compute(
-        (batch, out_height, out_width, out_channels),
+        (*extents, out_channels),
         lambda n, y, x, c: grouped[n, y, x, c // outputs, c % outputs],
         name="join_groups",
     )
@@ -140,12 +136,3 @@ def _geometry(call: Any) -> dict[str, list[int]]:
         "padding": [int(pad) for pad in attributes.padding],
         "dilation": [int(step) for step in attributes.dilation],
     }
-
-
-def _has_constant_shape(expr: Any) -> bool:
-    type_ = expr.ty
-    return (
-        isinstance(type_, relax.TensorType)
-        and isinstance(type_.shape, relax.ShapeExpr)
-        and all(isinstance(extent, tvm.tirx.IntImm) for extent in type_.shape)
-    )

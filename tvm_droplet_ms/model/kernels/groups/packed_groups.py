@@ -11,9 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tvm import te, topi
+from tvm import te, tirx, topi
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from .packed_groups_rule import PACKED_RULE
+from ..pool_rules import elementwise_chain
+
+PACKED_RULE = "tvm_droplet_ms.packed_groups"
+"""The rule that the reduction asks for."""
+
+_MOST_ROWS, _MOST_COLUMNS, _MOST_VECTORS, _MOST_INPUTS = 4, 16, 8, 8
+_MOST_LANES = 144
 
 VECTOR = 16
 """The floats of the widest vectors."""
@@ -43,6 +51,31 @@ def pack_weights(weights: "np.ndarray[Any, Any]", groups: int) -> "np.ndarray[An
     return np.ascontiguousarray(vectors.transpose(3, 0, 1, 2, 4, 5))
 
 
+def padded_images(
+    data: te.Tensor,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[te.Tensor, list[int]]:
+    """Pad images for a convolution; return them, and the batch, height and width of the result."""
+    batch, *extents, _ = topi.utils.get_const_tuple(data.shape)
+    before, after = padding[:2], padding[2:]
+    if any(padding):
+        data = topi.nn.pad(data, (0, *before, 0), (0, *after, 0), name="pad_temp")
+    found = [
+        (extents[n] + before[n] + after[n] - (kernel[n] - 1) * dilation[n] - 1) // strides[n] + 1
+        for n in range(2)
+    ]
+    return data, [batch, *found]
+
+
+def reduction_axes(extents: Sequence[int]) -> list[tirx.IterVar]:
+    """The axes over the rows, columns and inputs of a kernel."""
+    names = ("ry", "rx", "rc")
+    return [te.reduce_axis((0, n), name=name) for n, name in zip(extents, names, strict=True)]
+
+
 def packed_convolution(
     data: te.Tensor,
     weights: te.Tensor,
@@ -65,18 +98,10 @@ def packed_convolution(
 
     Returns values of shape (batch, out_height, out_width, groups * outputs).
     """
-    batch, height, width, channels = topi.utils.get_const_tuple(data.shape)
-    shape = topi.utils.get_const_tuple(weights.shape)
-    groups, kernel_height, kernel_width, inputs, vectors, lanes = shape
-    top, left, bottom, right = padding
-    out_height = (height + top + bottom - (kernel_height - 1) * dilation[0] - 1) // strides[0] + 1
-    out_width = (width + left + right - (kernel_width - 1) * dilation[1] - 1) // strides[1] + 1
-    padded = data
-    if any(padding):
-        padded = topi.nn.pad(data, (0, top, left, 0), (0, bottom, right, 0), name="pad_temp")
-    ry = te.reduce_axis((0, kernel_height), name="ry")
-    rx = te.reduce_axis((0, kernel_width), name="rx")
-    rc = te.reduce_axis((0, inputs), name="rc")
+    groups, *kernel, inputs, vectors, lanes = topi.utils.get_const_tuple(weights.shape)
+    channels = int(data.shape[3])
+    padded, extents = padded_images(data, kernel, strides, padding, dilation)
+    ry, rx, rc = reduction_axes((*kernel, inputs))
 
     def product(n: Any, y: Any, x: Any, g: Any, v: Any, i: Any) -> Any:
         row, column = y * strides[0] + ry * dilation[0], x * strides[1] + rx * dilation[1]
@@ -88,15 +113,75 @@ def packed_convolution(
         )
 
     grouped = te.compute(
-        (batch, out_height, out_width, groups, vectors, lanes),
+        (*extents, groups, vectors, lanes),
         product,
         name="grouped_conv2d_nhwc",
         attrs={"schedule_rule": PACKED_RULE},
     )
     return te.compute(
-        (batch, out_height, out_width, groups * outputs),
+        (*extents, groups * outputs),
         lambda n, y, x, c: grouped[
             n, y, x, c // outputs, c % outputs // lanes, c % outputs % lanes
         ],
         name="join_groups",
     )
+
+
+def schedule_packed(schedule: Schedule, grouped: SBlockRV) -> list[Schedule]:
+    """Two design spaces: the groups inside of the tiles of pixels, or outside.
+
+    A tile of pixels and vectors of one group is accumulated in registers. What follows the
+    convolution is computed for a tile of pixels and all outputs of a group. MetaSchedule tiles the
+    axes of a reduction alike, and would split the lanes of a vector: a random point then has most
+    often no register tile.
+    """
+    chain = elementwise_chain(schedule, grouped)
+    if chain is None:
+        schedule.unannotate(grouped, "schedule_rule")
+        return [schedule]  # TVM's default design space.
+    *producers, last = chain
+    for producer in producers:
+        schedule.compute_inline(producer)
+    spaces = []
+    for groups_first in (False, True):
+        space = schedule.copy()
+        _tile(space, grouped, last, groups_first)
+        spaces.append(space)
+    return spaces
+
+
+def _tile(schedule: Schedule, grouped: SBlockRV, last: SBlockRV, groups_first: bool) -> None:
+    groups = int(schedule.get(grouped).iter_vars[3].dom.extent)
+    batch, height, width, channels = schedule.get_loops(last)
+    group, outputs = schedule.split(channels, [groups, None])
+    rows, y = _perfect_tile(schedule, height, _MOST_ROWS)
+    columns, x = _perfect_tile(schedule, width, _MOST_COLUMNS)
+    outside = [group, rows, columns] if groups_first else [rows, columns, group]
+    schedule.reorder(batch, *outside, y, x, outputs)
+    schedule.vectorize(_vector(schedule, outputs))
+    schedule.compute_at(grouped, outside[-1], preserve_unit_loops=True)
+    *_, n, y, x, g, vectors, lanes, ry, rx, inputs = schedule.get_loops(grouped)
+    outer, inner = _perfect_tile(schedule, vectors, _MOST_VECTORS)
+    parts, unrolled = _perfect_tile(schedule, inputs, _MOST_INPUTS)
+    # Pixels between vectors and lanes keep MetaSchedule from fusing these into one vector.
+    schedule.reorder(n, g, outer, ry, rx, parts, unrolled, inner, y, x, lanes)
+    schedule.vectorize(lanes)
+    for loop in (unrolled, inner, y, x):
+        schedule.unroll(loop)
+
+
+def _perfect_tile(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
+    factors = schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=most)
+    return list(schedule.split(loop, factors))
+
+
+def _vector(schedule: Schedule, outputs: LoopRV) -> LoopRV:
+    """The loop over all outputs of a group, or a part of them where they are many.
+
+    LLVM makes vectors of registers of it, and a shorter one at its end.
+    """
+    extent = int(schedule.get(outputs).extent)
+    fitting = [part for part in range(1, min(extent, _MOST_LANES) + 1) if extent % part == 0]
+    if fitting[-1] == extent:
+        return outputs
+    return schedule.split(outputs, [None, fitting[-1]])[1]

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...bindings import static_shape
+from ...bindings import operator_name, static_shape
 from ...layout.channel_shuffle import inner_shuffle
 from .grouped_convolution import call_packed, is_grouped, is_packable
 
@@ -34,9 +34,11 @@ def read_shuffled() -> tvm.transform.Pass:
 class _Reader(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if not (isinstance(call.op, tvm.ir.Op) and str(call.op.name) == "relax.nn.conv2d"):
-            return call
-        if not is_grouped(call) or not is_packable(call):
+        if (
+            operator_name(call) != "relax.nn.conv2d"
+            or not is_grouped(call)
+            or not is_packable(call)
+        ):
             return call
         shuffled = inner_shuffle(self._value, call.args[0])
         if shuffled is None or static_shape(shuffled.source) is None:

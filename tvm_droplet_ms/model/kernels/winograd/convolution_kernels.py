@@ -8,14 +8,12 @@ may have the same. So a kernel's blocks are read, before it is scheduled.
 from collections.abc import Sequence
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 from tvm.ir import IRModule
-from tvm.s_tir import SBlock
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.sym import Analyzer
 from tvm.tirx import IterVar
 
+from ..kernel_pass import blocks_in
 from .winograd_choice import TILES, Implementation, Layer
 from .winograd_compute import INPUT_RULE, OUTPUT_RULE
 from .winograd_matrices import KERNEL_SIZE
@@ -32,8 +30,7 @@ def implementation_of(mod: IRModule) -> Implementation | None:
     ``mod``: the workload, not scheduled: one function ``main`` of constant shapes. None where it
     has no 3x3 convolution in NHWC of stride 1, dilation 1 and one group.
     """
-    blocks: list[Any] = []
-    structural_walk(mod["main"].body, (SBlock, blocks.append))
+    blocks = blocks_in(mod["main"].body)
     return _winograd(blocks) or _direct(blocks)
 
 

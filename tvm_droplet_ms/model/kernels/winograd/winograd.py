@@ -2,32 +2,20 @@
 """A Relax pass that computes chosen 3x3 convolutions by Winograd's algorithm."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
-from .winograd_compute import winograd_convolution
+from ...bindings import is_float32, operator_name, static_shape
+from ...layers import layouts_of
+from .winograd_choice import Layer
+from .winograd_compute import register_winograd_rules, winograd_convolution
 from .winograd_matrices import KERNEL_SIZE, POINTS, transform_weights
-from .winograd_rules import register_winograd_rules
 
 
-class ConvolutionShape(NamedTuple):
-    """The extents of a 3x3 convolution of stride 1 in NHWC."""
-
-    batch: int
-    height: int
-    """Height of the output."""
-    width: int
-    """Width of the output."""
-    in_channels: int
-    out_channels: int
-    padding: tuple[int, int, int, int]
-    """Zeros at the top, left, bottom and right of the input."""
-
-
-def WinogradConvolutions(choose: Callable[[ConvolutionShape], int | None]) -> tvm.transform.Pass:
+def WinogradConvolutions(choose: Callable[[Layer], int | None]) -> tvm.transform.Pass:
     """Make a pass that replaces chosen convolutions by Winograd's algorithm.
 
     Candidates are calls of ``relax.nn.conv2d`` in float32 with 3x3 kernels, stride 1, dilation 1,
@@ -59,19 +47,19 @@ def WinogradConvolutions(choose: Callable[[ConvolutionShape], int | None]) -> tv
 class _Replacer(relax.PyExprMutator):
     """Replaces the chosen convolutions of a module."""
 
-    def __init__(self, mod: IRModule, choose: Callable[[ConvolutionShape], int | None]) -> None:
+    def __init__(self, mod: IRModule, choose: Callable[[Layer], int | None]) -> None:
         super().__init__(mod)
         self._choose = choose
 
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        shape = convolution_shape(call)
-        tile = None if shape is None else self._choose(shape)
-        if shape is None or tile is None:
+        layer = convolution_layer(call)
+        tile = None if layer is None else self._choose(layer)
+        if tile is None:
             return call
         if tile not in POINTS:
             raise ValueError(
-                f"choose returned the tile {tile!r} for {shape}: expected 2, 4, or None to keep "
+                f"choose returned the tile {tile!r} for {layer}: expected 2, 4, or None to keep "
                 "the direct convolution"
             )
         data, weights = call.args
@@ -81,49 +69,33 @@ class _Replacer(relax.PyExprMutator):
             data,
             relax.const(transformed),
             tile,
-            shape.padding,
+            [int(pad) for pad in call.attrs.padding],
             primfunc_name_hint=f"conv2d_winograd_{tile}",
         )
 
 
-def convolution_shape(call: Any) -> ConvolutionShape | None:
-    """The shape of a convolution that Winograd's algorithm can compute here; None otherwise.
+def convolution_layer(call: Any) -> Layer | None:
+    """The extents of a convolution that Winograd's algorithm can compute here; None otherwise.
 
     ``call``: any call.
     """
-    if not (isinstance(call.op, tvm.ir.Op) and str(call.op.name) == "relax.nn.conv2d"):
+    if operator_name(call) != "relax.nn.conv2d":
         return None
     data, weights = call.args
     attributes = call.attrs
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-    extents = [_constant_shape(argument) for argument in (data, weights, call)]
+    images, kernel, result = (
+        static_shape(each) if is_float32(each) else None for each in (data, weights, call)
+    )
     if (
-        tuple(map(str, layouts)) != ("NHWC", "HWIO", "NHWC")
+        layouts_of(attributes) != ("NHWC", "HWIO", "NHWC")
         or not isinstance(weights, GenericConst)
         or str(attributes.out_dtype or "float32") != "float32"
-        or any(shape is None for shape in extents)
+        or images is None
+        or kernel is None
+        or result is None
         or [int(stride) for stride in attributes.strides] != [1, 1]
         or [int(step) for step in attributes.dilation] != [1, 1]
         or int(attributes.groups) != 1
     ):
         return None
-    _, kernel, (batch, height, width, out_channels) = extents
-    if kernel[:2] != (KERNEL_SIZE, KERNEL_SIZE):
-        return None
-    top, left, bottom, right = (int(pad) for pad in attributes.padding)
-    return ConvolutionShape(
-        batch, height, width, kernel[2], out_channels, (top, left, bottom, right)
-    )
-
-
-def _constant_shape(expr: Any) -> Any:
-    """The shape of a float32 tensor of constant extents; None for anything else."""
-    type_ = expr.ty
-    if not isinstance(type_, relax.TensorType) or str(type_.dtype) != "float32":
-        return None
-    if not isinstance(type_.shape, relax.ShapeExpr):
-        return None
-    extents = list(type_.shape)
-    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
-        return None
-    return tuple(int(extent) for extent in extents)
+    return Layer(*images, *result[1:]) if kernel[:2] == (KERNEL_SIZE, KERNEL_SIZE) else None

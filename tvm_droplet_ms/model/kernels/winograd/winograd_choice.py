@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
-from .winograd import ConvolutionShape
-
 TILES = (2, 4)
 """The tiles of Winograd's algorithm that are tried: F(2, 3) and F(4, 3)."""
 
@@ -21,20 +19,6 @@ class Layer(NamedTuple):
     height: int
     width: int
     channels: int
-
-    @staticmethod
-    def of_shape(shape: ConvolutionShape) -> "Layer":
-        """The layer of a convolution in a graph."""
-        top, left, bottom, right = shape.padding
-        return Layer(
-            shape.batch,
-            shape.height + 2 - top - bottom,
-            shape.width + 2 - left - right,
-            shape.in_channels,
-            shape.height,
-            shape.width,
-            shape.out_channels,
-        )
 
 
 class Implementation(NamedTuple):
@@ -82,8 +66,6 @@ class TileChoice:
     def __init__(self, tiles: int | Mapping[Layer, int]) -> None:
         self._tiles = tiles
 
-    def __call__(self, shape: ConvolutionShape) -> int | None:
+    def __call__(self, layer: Layer) -> int | None:
         """The tile of a convolution; None for the direct one."""
-        if isinstance(self._tiles, int):
-            return self._tiles
-        return self._tiles.get(Layer.of_shape(shape))
+        return self._tiles if isinstance(self._tiles, int) else self._tiles.get(layer)

@@ -7,7 +7,7 @@ their values at the points.
 """
 
 from fractions import Fraction
-from functools import reduce
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
     rows_of_a, rows_of_b, rows_of_g = [], [], []
     for point in points:
         others = [other for other in points if other != point]
-        scale = reduce(lambda product, other: product * (point - other), others, Fraction(1))
+        scale = prod((point - other for other in others), start=Fraction(1))
         rows_of_a.append([point**power for power in range(tile)])
         rows_of_b.append([*_polynomial(others), Fraction(0)])
         rows_of_g.append([point**power / scale for power in range(KERNEL_SIZE)])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators that TVM's ONNX importer lacks, or gets wrong."""
 
-from .refusal import UnknownExtent, UnsupportedNode, WrongExtent
-from .registration import more_operators
+from .importer import more_operators
+from .operands import UnknownExtent, UnsupportedNode, WrongExtent
 
 __all__ = ["UnknownExtent", "UnsupportedNode", "WrongExtent", "more_operators"]

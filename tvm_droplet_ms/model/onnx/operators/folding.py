@@ -10,12 +10,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
 from ..evaluation import evaluate_node, is_quantized_weight
+from ..folding import RANDOM
+from ..order import is_standard
 
 Array = np.ndarray[Any, Any]
 
@@ -23,57 +26,43 @@ _MOST_INPUT = 1 << 14
 _MOST_OUTPUT = 1 << 20
 """Elements that are computed here. What is larger is left to the passes behind the import."""
 
-_NOT_FOLDED = {
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    *("Bernoulli", "Multinomial", "Dropout", "Loop", "Scan", "If"),
-}
+_NOT_FOLDED = {*RANDOM, "Loop", "Scan", "If"}
 
 
-class Folder:
-    """Computes nodes of one model. ``opset``: version of the standard operators."""
+def fold_node(node: Any, inputs: Sequence[Any], opset: int) -> list[Any] | None:
+    """Compute a node of a version of the standard operators.
 
-    def __init__(self, opset: int) -> None:
-        self._opset = opset
-
-    def fold(self, node: Any, inputs: Sequence[Any]) -> list[Any] | None:
-        """Compute a node.
-
-        None if an input is no small constant, or the node is random or not computed here.
-        """
-        if node.op_type in ("Shape", "Size"):
-            return _shape(node, inputs[0])
-        if node.domain not in ("", "ai.onnx") or node.op_type in _NOT_FOLDED:
-            return None
-        if node.op_type == "Constant":
-            return _constant(node)
-        if not inputs:
-            return None
-        # Weights are not copied for this.
-        if any(isinstance(value, tvm.ir.Var | tvm.ir.Call) for value in inputs):
-            return None
-        if any(_is_large(value) for value in inputs):
-            return None
-        arrays = [as_array(value) for value in inputs]
-        if arrays[0] is not None and is_quantized_weight(node, arrays[0]):
-            return None
-        if any(a is None and b is not None for a, b in zip(arrays, inputs, strict=True)):
-            return None
-        if sum(array.size for array in arrays if array is not None) > _MOST_INPUT:
-            return None
-        outputs = self._compute(node, arrays)
-        if outputs is None or sum(output.size for output in outputs) > _MOST_OUTPUT:
-            return None
-        return [relax.const(output, str(output.dtype)) for output in outputs]
-
-    def _compute(self, node: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
-        values = {
-            name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
-        }
-        found = evaluate_node(node, values, {"": self._opset})
-        if found is None or any(name not in found for name in node.output):
-            return None
-        outputs = [found[name] for name in node.output]
-        return outputs if all(each.dtype.kind in "fiub" for each in outputs) else None
+    None if an input is no small constant, or the node is random or not computed here.
+    """
+    if node.op_type in ("Shape", "Size"):
+        return _shape(node, inputs[0])
+    if not is_standard(node) or node.op_type in _NOT_FOLDED:
+        return None
+    if node.op_type == "Constant":
+        return _constant(node)
+    # Weights are not copied for this.
+    if not inputs or any(
+        isinstance(value, tvm.ir.Var | tvm.ir.Call) or _is_large(value) for value in inputs
+    ):
+        return None
+    arrays = [as_array(value) for value in inputs]
+    if arrays[0] is not None and is_quantized_weight(node, arrays[0]):
+        return None
+    if any(a is None and b is not None for a, b in zip(arrays, inputs, strict=True)):
+        return None
+    pairs = zip(node.input, arrays, strict=True)
+    known = {name: array for name, array in pairs if array is not None}
+    if sum(array.size for array in known.values()) > _MOST_INPUT:
+        return None
+    found = evaluate_node(node, known, {"": opset})
+    if found is None or any(name not in found for name in node.output):
+        return None
+    outputs = [found[name] for name in node.output]
+    if any(each.dtype.kind not in "fiub" for each in outputs):
+        return None
+    if sum(output.size for output in outputs) > _MOST_OUTPUT:
+        return None
+    return [relax.const(output, str(output.dtype)) for output in outputs]
 
 
 def as_array(value: Any) -> Array | None:
@@ -118,8 +107,6 @@ def _shape(node: Any, value: Any) -> list[Any] | None:
 
 def _constant(node: Any) -> list[Any] | None:
     """The values of a ``Constant``, in any of its forms but a sparse one and strings."""
-    import onnx
-
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
     kinds = {"value_float": "float32", "value_floats": "float32"}

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tvm import relax
+
+from ..order import is_standard
 
 _LOCAL = "droplet"
 """The domain of functions that are inlined at once."""
@@ -22,10 +25,9 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
     Returns a graph that reads and makes the values of the node by their names. None if ONNX does
     not define the operator by others.
     """
-    import onnx
     from onnx.inliner import inline_selected_functions
 
-    if node.domain not in ("", "ai.onnx") or not _has_body(node.op_type, opset):
+    if not is_standard(node) or not _has_body(node.op_type, opset):
         return None
     values = {}
     for name, value in zip(node.input, inputs, strict=True):
@@ -48,7 +50,6 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
 
 def _through_local_function(model: Any, values: dict[str, Any]) -> Any:
     """Expand the node of a model by a function of the model's own."""
-    import onnx
     from onnx.inliner import inline_local_functions
 
     (node,) = model.graph.node
@@ -69,8 +70,6 @@ def _through_local_function(model: Any, values: dict[str, Any]) -> Any:
 
 
 def _has_body(name: str, opset: int) -> bool:
-    import onnx
-
     if not onnx.defs.has(name, opset):
         return False
     schema = onnx.defs.get_schema(name, opset)
@@ -78,8 +77,6 @@ def _has_body(name: str, opset: int) -> bool:
 
 
 def _value_info(name: str, value: Any) -> Any:
-    import onnx
-
     kind = np.dtype("int64")
     shape: list[int | None] = []
     if isinstance(value.ty, relax.TensorType):

@@ -14,11 +14,12 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ..deciding import deciding_inputs
-from .folding import Folder, as_array
+from ....compat.patch import Attribute, Patch
+from ..inputs import deciding_inputs
+from .folding import as_array, fold_node
 from .functions import expand_function, is_better_expanded
 from .nodes.table import converters
-from .refusal import UnknownExtent, UnsupportedNode, WrongExtent
+from .operands import UnknownExtent, UnsupportedNode, WrongExtent
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """The domains of the operators that converters are for."""
@@ -79,19 +80,18 @@ def derive_importer(base: Any) -> Any:
             """Nothing: nodes are refused one by one, by name."""
 
         def _construct_nodes(self, graph: Any) -> None:
-            folder = Folder(self.opset)
             self._main_graph = graph
             for node in graph.node:
-                self._convert_node(node, folder)
+                self._convert_node(node)
 
-        def _convert_node(self, node: Any, folder: Folder) -> None:
+        def _convert_node(self, node: Any) -> None:
             shown = _shown(node)
             if node.domain not in _DOMAINS:
                 raise UnsupportedNode(
                     f"{shown} is an operator of {node.domain!r}, which is not supported"
                 )
             try:
-                values = self._node_values(node, folder)
+                values = self._node_values(node)
             except UnknownExtent as error:
                 if error.values:  # Of a node of a branch or of a function's body.
                     raise
@@ -118,18 +118,18 @@ def derive_importer(base: Any) -> Any:
             text = f"{_shown(node)} cannot be imported: {reason}"
             return UnknownExtent(text, values=tuple(deciding))
 
-        def _node_values(self, node: Any, folder: Folder) -> Sequence[Any]:
+        def _node_values(self, node: Any) -> Sequence[Any]:
             """The values of a node's outputs."""
             inputs = onnx_frontend.onnx_input()
             inputs.extend(self._value(name) if name else None for name in node.input)
             if node.op_type == "If":
-                return self._branches(node, inputs[0], folder)
-            if (folded := folder.fold(node, list(inputs))) is not None:
+                return self._branches(node, inputs[0])
+            if (folded := fold_node(node, list(inputs), self.opset)) is not None:
                 return folded
             if is_better_expanded(node, inputs) or not self._is_known(node):
                 graph = expand_function(node, list(inputs), self.opset)
                 if graph is not None:
-                    found = iter(self._inlined(graph, folder))
+                    found = iter(self._inlined(graph))
                     return [next(found) if name else None for name in node.output]
             _check_types(inputs)
             self._check_shapes(node)
@@ -194,12 +194,12 @@ def derive_importer(base: Any) -> Any:
                 raise UnsupportedNode(f"its output {node.output[len(values)]!r} is not supported")
             return values
 
-        def _branches(self, node: Any, condition: Any, folder: Folder) -> Sequence[Any]:
+        def _branches(self, node: Any, condition: Any) -> Sequence[Any]:
             """The outputs of an ``If``; of a known condition, those of one branch."""
             graphs = {each.name: each.g for each in node.attribute}
             if isinstance(condition, tvm.ir.GenericConst):
                 taken = "then_branch" if bool(condition.value.numpy().all()) else "else_branch"
-                return self._inlined(graphs[taken], folder)
+                return self._inlined(graphs[taken])
             branches = [
                 relax.SeqExpr(blocks=[], body=self._convert_subgraph(self.bb, graphs[name]))
                 for name in ("then_branch", "else_branch")
@@ -210,12 +210,12 @@ def derive_importer(base: Any) -> Any:
             count = len(node.output)
             return [self.bb.emit(relax.TupleGetItem(result, n)) for n in range(count)]
 
-        def _inlined(self, graph: Any, folder: Folder) -> Sequence[Any]:
+        def _inlined(self, graph: Any) -> Sequence[Any]:
             """The outputs of a graph inside another one. Its names are not seen outside."""
             outer = dict(self._nodes)
             self._parse_graph_initializers(graph)
             for node in graph.node:
-                self._convert_node(node, folder)
+                self._convert_node(node)
             values = [self._nodes[output.name] for output in graph.output]
             self._nodes.clear()
             self._nodes.update(outer)
@@ -273,3 +273,16 @@ def _line(error: Exception) -> str:
     """The last line of a message: TVM's begin with a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _OPERATOR.sub(r"\1", (lines or [type(error).__name__])[-1])[:300]
+
+
+def _importer() -> list[Attribute]:
+    return [(onnx_frontend, "ONNXGraphImporter", derive_importer(onnx_frontend.ONNXGraphImporter))]
+
+
+more_operators = Patch(_importer)
+"""A context in which TVM's ``from_onnx`` uses the converters of this package.
+
+``from_onnx`` looks up the class of its importer by name when it is called. A node that cannot be
+converted raises ``UnsupportedNode``, with its name and operator. Outside of the context,
+``from_onnx`` is TVM's.
+"""

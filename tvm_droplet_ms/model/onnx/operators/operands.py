@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions of converters on the inputs of a node."""
+"""Questions of converters on the inputs of a node, and the errors where one has no answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,35 @@ from typing import Any
 import numpy as np
 
 from .folding import as_array
-from .refusal import UnknownExtent
 
 Array = np.ndarray[Any, Any]
+
+
+class UnsupportedNode(ValueError):
+    """A node cannot be converted.
+
+    A converter says what is the matter with it ("its direction is 'x'"); the importer puts the
+    node's name and operator in front.
+    """
+
+
+class UnknownExtent(UnsupportedNode):
+    """An extent is not known before the model runs: it depends on the values of some tensors.
+
+    ``index``: the input of the node whose values decide it. None for any of them. ``values``: the
+    names of the values in the graph that decide it, which the importer fills in.
+    """
+
+    def __init__(
+        self, message: str, index: int | None = None, values: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.index = index
+        self.values = values
+
+
+class WrongExtent(UnsupportedNode):
+    """Extents do not fit each other."""
 
 
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:

@@ -4,23 +4,20 @@
 TVM 0.27 (``python/tvm/relax/frontend/onnx/onnx_frontend.py``) imports ``Clip``, ``Pad`` and the
 padding of ``auto_pad`` as TIR functions, and ``ConstantOfShape`` as a broadcast that fills the
 tensor at run time. What it makes of ``Sum``, ``Max``, ``Min`` and ``Dropout`` is put right after
-the import (:mod:`~tvm_droplet_ms.model.stacks`, :mod:`~tvm_droplet_ms.model.folding.dropout`).
+the import (:mod:`~tvm_droplet_ms.model.stacks`, :mod:`~tvm_droplet_ms.model.layout.convertible`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto
 
-from .graph import OnnxGraph, attributes_of, is_standard
-from .one_hot import explicit_one_hot
+from ..order import is_standard
+from .graph import OnnxGraph, attributes_of
 from .pads import explicit_auto_pad, fold_pad
 from .quantized import expand_quantized
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 Array = np.ndarray[Any, Any]
 
@@ -72,11 +69,7 @@ def _constant_of_shape(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | N
     if shape is None:
         return None
     value = attributes_of(node).get("value")
-    fill = np.zeros(1, np.float32)
-    if value is not None:
-        import onnx
-
-        fill = onnx.numpy_helper.to_array(value)
+    fill = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
     values = np.full([int(extent) for extent in shape], fill.item(), fill.dtype)
     return [graph.make_constant(values, node.output[0])]
 
@@ -91,18 +84,56 @@ def _axes(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     return [graph.make_constant(axes.reshape(1), listed), node]
 
 
+def _one_hot(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
+    """Rewrite a ``OneHot`` of constant depth as comparisons with the positions.
+
+    TVM's importer makes Python numbers, and so float64, of its values.
+    An index below zero counts from the end, and one that is out of bounds selects nothing (ONNX,
+    operator ``OneHot``). Returns the nodes that take its place. None where the depth, the values or
+    the shape of the indices is not known.
+    """
+    indices, depth, values = node.input
+    shape, count, pair = graph.shape(indices), graph.constant(depth), graph.constant(values)
+    if shape is None or count is None or pair is None or pair.size != 2:
+        return None
+    axis = int(attributes_of(node).get("axis", -1)) % (len(shape) + 1)
+    extent = int(count.reshape(-1)[0])
+    column_shape = [extent, *[1] * (len(shape) - axis)]
+    positions = np.arange(extent, dtype=np.int64).reshape(column_shape)
+    output = node.output[0]
+    names = {
+        kind: graph.new_name(f"{output}_{kind}")
+        for kind in ("shape", "integers", "column", "first", "last", "is_first", "is_last", "is_on")
+    }
+    names |= {kind: graph.new_name(f"{output}_{kind}") for kind in ("off", "on")}
+    cast = graph.make_node("Cast", [indices], names["integers"])
+    graph.set_attributes(cast, to=7)  # TensorProto.INT64
+    column = np.array([*shape[:axis], 1, *shape[axis:]], np.int64)
+    return [
+        cast,
+        graph.make_constant(column, names["shape"]),
+        graph.make_constant(positions, names["first"]),
+        graph.make_constant(positions - extent, names["last"]),
+        graph.make_constant(pair.reshape(-1)[0], names["off"]),
+        graph.make_constant(pair.reshape(-1)[1], names["on"]),
+        graph.make_node("Reshape", [names["integers"], names["shape"]], names["column"]),
+        graph.make_node("Equal", [names["column"], names["first"]], names["is_first"]),
+        graph.make_node("Equal", [names["column"], names["last"]], names["is_last"]),
+        graph.make_node("Or", [names["is_first"], names["is_last"]], names["is_on"]),
+        graph.make_node("Where", [names["is_on"], names["on"], names["off"]], output),
+    ]
+
+
 REWRITES = {
     "Clip": _clip,
     "ConstantOfShape": _constant_of_shape,
-    "OneHot": explicit_one_hot,
+    "OneHot": _one_hot,
     "Squeeze": _axes,
     "Unsqueeze": _axes,
 }
 
 
-def prepare_onnx(
-    model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> ModelProto:
+def prepare_onnx(model: ModelProto) -> ModelProto:
     """Rewrite the nodes of a model that TVM's importer makes opaque kernels of.
 
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
@@ -113,23 +144,20 @@ def prepare_onnx(
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 
-    ``model`` is not changed. ``shapes``: shapes of inputs, which replace those that the model says.
-    Returns the model to import. What is not listed above is left as it is; so are nodes inside the
-    branches of ``If`` and the bodies of ``Loop``.
+    ``model`` is not changed. Returns the model to import. What is not listed above is left as it
+    is; so are nodes inside the branches of ``If`` and the bodies of ``Loop``.
     """
-    copy = type(model)()
-    copy.CopyFrom(model)
-    graph = OnnxGraph(copy, shapes or {})
-    standard = [node for node in copy.graph.node if node.domain in ("", "ai.onnx")]
-    for node in standard:
-        explicit_auto_pad(graph, node)
-        fold_pad(graph, node)
+    copy = deepcopy(model)
+    graph = OnnxGraph(copy)
+    for node in copy.graph.node:
+        if is_standard(node):
+            explicit_auto_pad(graph, node)
+            fold_pad(graph, node)
     nodes: list[NodeProto] = []
     for node in copy.graph.node:
         if is_standard(node, "Pad") and not any(graph.is_used(name) for name in node.output):
             continue
-        is_onnx = node.domain in ("", "ai.onnx")
-        known = REWRITES.get(node.op_type) if is_onnx else expand_quantized
+        known = REWRITES.get(node.op_type) if is_standard(node) else expand_quantized
         new = None if known is None else known(graph, node)
         nodes.extend([node] if new is None else new)
     del copy.graph.node[:]

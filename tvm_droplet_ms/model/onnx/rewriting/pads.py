@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explicit pads in an ONNX graph, moved into the convolution or pool behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .graph import OnnxGraph, attributes_of, is_standard
+from onnx import NodeProto
 
-if TYPE_CHECKING:
-    from onnx import NodeProto
+from ..order import is_standard
+from .graph import OnnxGraph, attributes_of
 
 KINDS = ("Conv", "AveragePool", "MaxPool")
 

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime's operators on quantised tensors as dequantisation, operator and quantisation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from onnx import NodeProto
 
 from .graph import OnnxGraph, attributes_of
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 _KINDS = {
     "QLinearAdd": "Add",

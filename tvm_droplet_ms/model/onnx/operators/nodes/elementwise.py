@@ -11,8 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
-from ..operands import dtype_of, shape_of, text
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, dtype_of, shape_of, text
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

@@ -10,8 +10,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..operands import constant_input, dtype_of, shape_of
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of
 
 
 class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc, name-defined, unused-ignore]

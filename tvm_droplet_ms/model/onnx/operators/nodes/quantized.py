@@ -16,8 +16,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..operands import dtype_of, shape_of
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, dtype_of, shape_of
 
 _EXACT = 1 << 24
 """Below it float32 has all integers."""

@@ -14,8 +14,7 @@ import numpy as np
 from tvm import relax, te, topi
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..operands import constant_input, dtype_of, shape_of, text
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 from .interpolation import Axis, Method, Taps, taps
 
 _MOST_TAPS = 8

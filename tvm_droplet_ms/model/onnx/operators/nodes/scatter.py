@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..operands import constant_input, dtype_of, shape_of, text
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 from ..scheduled import emit_scheduled
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -50,6 +49,32 @@ class MaxUnpool(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         zeros = relax.const(np.zeros(int(np.prod(wanted)), dtype_of(data)), dtype_of(data))
         flat = [bb.emit(relax.op.reshape(each, [-1])) for each in (indices, data)]
         return relax.op.reshape(_scattered(bb, [zeros, *flat], 0, "update"), wanted)
+
+
+class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``TensorScatter``, which writes into a cache from an index on."""
+
+    @classmethod
+    def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        shape, size = shape_of(inputs[0]), shape_of(inputs[1])
+        axis = attr.get("axis", -2) % len(shape)
+        is_circular = text(attr, "mode", "linear") == "circular"
+        starts = inputs[2]
+        if starts is None:
+            starts = relax.const(np.zeros(shape[0], np.int64), "int64")
+
+        def write(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
+            def element(*place: Any) -> Any:
+                at = place[axis] - starts[place[0]].astype("int64")
+                if is_circular:
+                    at = tirx.floormod(at, shape[axis])
+                source = (*place[:axis], at, *place[axis + 1 :])
+                written = tirx.all(at >= 0, at < size[axis])
+                return tirx.if_then_else(written, update[source], cache(*place))
+
+            return te.compute(cache.shape, element, name="write", tag=topi.tag.INJECTIVE)
+
+        return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
 
 
 def _scattered(bb: Any, tensors: Sequence[Any], axis: int, reduction: str) -> Any:

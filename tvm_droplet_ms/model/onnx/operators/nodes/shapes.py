@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators that move elements."""
+"""Converters for operators that move elements, and for sequences of known length."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
-from ..operands import constant_input, dtype_of, shape_of, text
-from ..refusal import UnsupportedNode, WrongExtent
+from ..operands import UnsupportedNode, WrongExtent, constant_input, dtype_of, shape_of, text
 
 
 class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -166,32 +165,6 @@ class ReverseSequence(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         return bb.emit_te(reverse, inputs[0], inputs[1], primfunc_name_hint="reverse_sequence")
 
 
-class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``TensorScatter``, which writes into a cache from an index on."""
-
-    @classmethod
-    def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        shape, size = shape_of(inputs[0]), shape_of(inputs[1])
-        axis = attr.get("axis", -2) % len(shape)
-        is_circular = text(attr, "mode", "linear") == "circular"
-        starts = inputs[2]
-        if starts is None:
-            starts = relax.const(np.zeros(shape[0], np.int64), "int64")
-
-        def write(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
-            def element(*place: Any) -> Any:
-                at = place[axis] - starts[place[0]].astype("int64")
-                if is_circular:
-                    at = tirx.floormod(at, shape[axis])
-                source = (*place[:axis], at, *place[axis + 1 :])
-                written = tirx.all(at >= 0, at < size[axis])
-                return tirx.if_then_else(written, update[source], cache(*place))
-
-            return te.compute(cache.shape, element, name="write", tag=topi.tag.INJECTIVE)
-
-        return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
-
-
 class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``BitCast`` between types of one size."""
 
@@ -253,3 +226,39 @@ class Col2Im(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             return te.compute([batch, channels, *extents], element, name="col2im")
 
         return bb.emit_te(add_blocks, data, primfunc_name_hint="col2im")
+
+
+class SequenceInsert(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``SequenceInsert``; TVM's counts a negative position from one too many."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        items = list(inputs[0])
+        given = constant_input(inputs, 2, "position")
+        position = len(items) if given is None else int(given.item())
+        if not -len(items) <= position <= len(items):
+            raise UnsupportedNode(f"its position {position} is not in a sequence of {len(items)}")
+        items.insert(position, inputs[1])
+        return relax.Tuple(items)
+
+
+class SplitToSequence(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``SplitToSequence`` into parts of one size, or of several."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, given = inputs[0], constant_input(inputs, 1, "split")
+        shape = shape_of(data)
+        axis = attr.get("axis", 0) % len(shape)
+        if given is None or given.ndim == 0:
+            size = 1 if given is None else int(given)
+            starts = list(range(0, shape[axis], size))
+        else:
+            starts = [0, *np.cumsum(given)[:-1].tolist()]
+        parts = [
+            bb.emit(relax.op.strided_slice(data, [axis], [start], [end]))
+            for start, end in zip(starts, [*starts[1:], shape[axis]], strict=True)
+        ]
+        if given is None and not attr.get("keepdims", 1):
+            parts = [bb.emit(relax.op.squeeze(part, [axis])) for part in parts]
+        return relax.Tuple(parts)

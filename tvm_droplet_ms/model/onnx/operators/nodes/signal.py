@@ -9,8 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ..operands import constant_input, dtype_of, shape_of
-from ..refusal import UnsupportedNode
+from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
 

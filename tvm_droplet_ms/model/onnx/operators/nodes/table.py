@@ -4,8 +4,9 @@
 import functools
 from typing import Any
 
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
 from . import (
-    deformable,
     detection,
     elementwise,
     normalization,
@@ -13,60 +14,29 @@ from . import (
     quantized,
     resize,
     scatter,
-    sequences,
     shapes,
     signal,
 )
-from .recurrence.converters import Gru, Lstm, Rnn
+from .recurrence import converters as recurrence
+
+_SPELLED = {"Dft": "DFT", "Gru": "GRU", "Lstm": "LSTM", "Rnn": "RNN", "Stft": "STFT"}
+"""The operators whose converters have other names than they."""
 
 
 @functools.cache
 def converters() -> dict[str, Any]:
-    """The converters, which go before TVM's."""
-    return {
-        "BatchNormalization": normalization.BatchNormalization,
-        "BitShift": elementwise.BitShift,
-        "BitCast": shapes.BitCast,
-        "Col2Im": shapes.Col2Im,
-        "ConvInteger": quantized.ConvInteger,
-        "ConvTranspose": pooling.ConvTranspose,
-        "DFT": signal.Dft,
-        "DeformConv": deformable.DeformConv,
-        "DequantizeLinear": quantized.DequantizeLinear,
-        "Dropout": elementwise.Dropout,
-        "DynamicQuantizeLinear": quantized.DynamicQuantizeLinear,
-        "Expand": shapes.Expand,
-        "EyeLike": shapes.EyeLike,
-        "GRU": Gru,
-        "GroupNormalization": normalization.GroupNormalization,
-        "IsInf": elementwise.IsInf,
-        "LSTM": Lstm,
-        "LpNormalization": normalization.LpNormalization,
-        "MatMulInteger": quantized.MatMulInteger,
-        "MaxUnpool": scatter.MaxUnpool,
-        "MaxPool": pooling.MaxPool,
-        "Mod": elementwise.Mod,
-        "NonMaxSuppression": detection.NonMaxSuppression,
-        "Pow": elementwise.Pow,
-        "QLinearConv": quantized.QLinearConv,
-        "QLinearMatMul": quantized.QLinearMatMul,
-        "QuantizeLinear": quantized.QuantizeLinear,
-        "RNN": Rnn,
-        "ReduceMax": normalization.ReduceMax,
-        "ReduceMean": normalization.ReduceMean,
-        "ReduceMin": normalization.ReduceMin,
-        "Resize": resize.Resize,
-        "ReverseSequence": shapes.ReverseSequence,
-        "RoiAlign": detection.RoiAlign,
-        "STFT": signal.Stft,
-        "Scatter": scatter.ScatterElements,
-        "ScatterElements": scatter.ScatterElements,
-        "SequenceInsert": sequences.SequenceInsert,
-        "Slice": shapes.Slice,
-        "SpaceToDepth": shapes.SpaceToDepth,
-        "Split": shapes.Split,
-        "SplitToSequence": sequences.SplitToSequence,
-        "TensorScatter": shapes.TensorScatter,
-        "TopK": shapes.TopK,
-        "Upsample": resize.Upsample,
+    """The converters, which go before TVM's: the public classes of the modules, by operator."""
+    modules = (
+        *(detection, elementwise, normalization, pooling, quantized, recurrence, resize, scatter),
+        *(shapes, signal),
+    )
+    found = {
+        _SPELLED.get(name, name): value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, OnnxOpConverter)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     }
+    return {**found, "Scatter": scatter.ScatterElements}

@@ -8,7 +8,7 @@ are within 1e-6 of the result.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tvm import tirx
 
@@ -41,32 +41,23 @@ _TANH_EVEN = (
 )
 
 
-class Activation(NamedTuple):
-    """An activation as ONNX names it.
-
-    ``name``: such as "Sigmoid", in any case. ``alpha``, ``beta``: its constants. None for ONNX's
-    default.
-    """
-
-    name: str
-    alpha: float | None = None
-    beta: float | None = None
-
-
 @functools.cache
-def activation_function(activation: Activation) -> Function:
-    """Return the activation as a function of an expression.
+def activation_function(name: str, alpha: float | None, beta: float | None) -> Function:
+    """Return an activation as a function of an expression.
 
-    The same function for the same activation. Raises ``ValueError``, which names it, if ONNX has no
-    such activation.
+    ``name``: as ONNX has it, such as "Sigmoid", in any case. ``alpha``, ``beta``: its constants.
+    None for ONNX's default. The same function for the same activation. Raises ``ValueError``, which
+    names it, if ONNX has no such activation.
     """
-    known = _KNOWN.get(activation.name.lower())
+    known = _KNOWN.get(name.lower())
     if known is None:
-        raise ValueError(f"activation {activation.name!r}: expected one of {', '.join(_KNOWN)}")
-    make, alpha, beta = known
-    alpha = alpha if activation.alpha is None else activation.alpha
-    beta = beta if activation.beta is None else activation.beta
-    return lambda x: make(x, tirx.const(alpha, x.ty.dtype), tirx.const(beta, x.ty.dtype))
+        raise ValueError(f"activation {name!r}: expected one of {', '.join(_KNOWN)}")
+    make, *defaults = known
+    constants = [
+        default if given is None else given
+        for given, default in zip((alpha, beta), defaults, strict=True)
+    ]
+    return lambda x: make(x, *(tirx.const(each, x.ty.dtype) for each in constants))
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:

@@ -10,13 +10,12 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
-from ...refusal import UnsupportedNode
+from ...operands import UnsupportedNode, shape_of
 from ...scheduled import emit_scheduled
-from .activations import Activation, Function, activation_function
+from .activations import Function, activation_function
 from .cells import GATES, Cell, Kind
 from .kernel import recurrence
-from .layer import Layer, Operands
-from .packing import Packer, shape_of
+from .layer import Layer, Operands, Packer
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -126,7 +125,7 @@ def _functions(names: Sequence[str], attr: dict[str, Any]) -> tuple[Function, ..
         alpha = alphas.pop(0) if alphas and name.lower() in _TAKES_ALPHA else None
         beta = betas.pop(0) if betas and name.lower() in _TAKES_BETA else None
         try:
-            found.append(activation_function(Activation(name, alpha, beta)))
+            found.append(activation_function(name, alpha, beta))
         except ValueError as error:
             raise UnsupportedNode(f"its {error}") from error
     return tuple(found)

@@ -6,6 +6,7 @@ import io
 import time
 import traceback
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,13 @@ from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.frontends.imported import ImportedModel
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
+from ..apart import Fault, run_each
 from .cases import FLOAT, Case, load_cases, shapes_of, with_parameters
 
 PASSED, REFUSED, WRONG, FAILED, CRASHED = "passed", "refused", "wrong", "failed", "crashed"
+
+SECS = 60.0
+"""The most that a case may take."""
 
 
 class Outcome(NamedTuple):
@@ -51,6 +56,18 @@ class Outcome(NamedTuple):
     def counts(self) -> bool:
         """True if the bar is about this case."""
         return self.group == FLOAT and self.runtime
+
+
+def run_cases(names: Sequence[str], workers: int = 2) -> Iterator[Outcome]:
+    """Run cases in processes of their own, and yield the outcomes as they come."""
+    preload = [__name__, f"{__package__}.preload"]
+    for name, found in run_each(run_case, names, SECS, workers=workers, preload=preload):
+        if isinstance(found, Fault):
+            case = load_cases()[name]
+            # It counts, as if ONNX Runtime passed it.
+            yield Outcome(name, case.operator, case.group, CRASHED, found.why, False, True, SECS)
+        else:
+            yield found
 
 
 def run_case(name: str) -> Outcome:

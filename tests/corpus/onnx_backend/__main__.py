@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run ONNX's backend tests: ``python -m tests.onnx_backend [--only PART] [--out FILE]``."""
+"""Run ONNX's backend tests: ``python -m tests.corpus.onnx_backend [--only PART] [--out FILE]``."""
 
 import argparse
 import json
@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 
 from .cases import load_cases
-from .running import PASSED, Outcome
+from .running import PASSED, Outcome, run_cases
 from .table import table
-from .workers import run_cases, start_server
 
 
 def main() -> None:
     """Run the cases that are asked for, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.onnx_backend", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.corpus.onnx_backend", description=__doc__
+    )
     parser.add_argument("--only", default="", metavar="PART", help="cases whose name has PART")
     parser.add_argument("--operator", default="", metavar="NAME", help="cases of an operator")
     parser.add_argument("--again", metavar="FILE", help="cases that are not right in a FILE.json")
@@ -24,7 +25,6 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="tell each case as it ends")
     arguments = parser.parse_args()
     start = time.perf_counter()
-    start_server()
     cases = load_cases()
     names = [name for name in cases if arguments.only in name]
     if arguments.operator:
@@ -34,16 +34,13 @@ def main() -> None:
         before = [Outcome(*row) for row in json.loads(Path(arguments.again).read_text())]
         wrong = {each.name for each in before if each.counts and each.status != PASSED}
         names = [name for name in names if name in wrong]
-    done = 0
-
-    def tell(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
+    outcomes = []
+    for outcome in run_cases(names, arguments.workers):
+        outcomes.append(outcome)
         if arguments.verbose:
-            text = f"{done}/{len(names)} {outcome.name}: {outcome.status}: {outcome.detail}"
-            print(f"{text} ({outcome.secs:.1f} s)", file=sys.stderr, flush=True)
-
-    outcomes = run_cases(names, arguments.workers, tell)
+            text = f"{len(outcomes)}/{len(names)} {outcome.name}: {outcome.status}"
+            print(f"{text}: {outcome.detail} ({outcome.secs:.1f} s)", file=sys.stderr, flush=True)
+    outcomes.sort()
     text = table(outcomes)
     print(text)
     print(f"{len(outcomes)} cases in {time.perf_counter() - start:.0f} s")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of ONNX's backend tests for each operator; all of them: ``python -m tests.onnx_backend``."""
+"""One of ONNX's backend tests for each operator; the package as a command runs all of them."""
 
 import pytest
 
 pytest.importorskip("onnxruntime")
 
+from . import running
 from .cases import FLOAT, load_cases
-from .running import PASSED, REFUSED
-from .workers import run_cases, start_server
+from .running import CRASHED, PASSED, REFUSED, run_cases
 
 UNSUPPORTED = {"Det", "TfIdfVectorizer"}
 """Operators of tensors that are refused."""
@@ -32,9 +32,7 @@ def first_cases(*, supported: bool) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes():
-    start_server()
-    names = first_cases(supported=True)
-    return [each for each in run_cases(names) if each.runtime]
+    return [each for each in run_cases(first_cases(supported=True)) if each.runtime]
 
 
 def test_a_case_of_each_operator_gives_the_outputs_that_onnx_expects(outcomes):
@@ -47,7 +45,7 @@ def test_operators_whose_shape_depends_on_an_input_were_among_them(outcomes):
 
 
 def test_what_is_not_supported_is_refused_by_the_name_of_its_operator():
-    refused = run_cases(first_cases(supported=False))
+    refused = list(run_cases(first_cases(supported=False)))
     assert {each.operator for each in refused} == UNSUPPORTED
     for each in refused:
         assert each.status == REFUSED
@@ -55,12 +53,9 @@ def test_what_is_not_supported_is_refused_by_the_name_of_its_operator():
 
 
 def test_a_crash_costs_one_case(monkeypatch):
-    from . import workers
-
-    monkeypatch.setattr(workers, "SECS", 30.0)
     # A worker ends with an exception where it is asked for a case that there is not.
     cases = {**load_cases(), "missing": load_cases()["test_abs"]}
-    monkeypatch.setattr(workers, "load_cases", lambda: cases)
+    monkeypatch.setattr(running, "load_cases", lambda: cases)
     crashed, passed = run_cases(["missing", "test_abs"], workers=1)
-    assert (crashed.status, passed.status) == ("crashed", PASSED)
+    assert (crashed.status, passed.status) == (CRASHED, PASSED)
     assert "status 1" in crashed.detail

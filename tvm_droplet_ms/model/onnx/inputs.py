@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixed shapes and fixed values for the inputs of an ONNX model."""
+"""The inputs of an ONNX model: bound to shapes and values, and those that decide an extent."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, ValueInfoProto
 
-if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+from .order import reads
 
 Array = np.ndarray[Any, Any]
+
+
+_NO_SOURCE = {
+    *("Shape", "Size"),
+    *("Compress", "NonMaxSuppression", "NonZero", "Unique"),
+}
+"""Operators whose result depends on no value, or whose extents depend on data."""
+
+_INTEGERS = (6, 7)
+"""INT32 and INT64 of ``TensorProto``."""
 
 
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
@@ -20,8 +30,12 @@ def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
     Before version 4 of the format it lists its weights among its inputs. Returns the inputs without
     an initializer of the same name.
     """
-    weights = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in weights]
+    return _no_weights(model.graph)
+
+
+def _no_weights(graph: GraphProto) -> list[ValueInfoProto]:
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in weights]
 
 
 def bind_inputs(
@@ -33,10 +47,7 @@ def bind_inputs(
     inputs by name, in their types. These are inputs no more. Returns the copy. It states no shapes
     but those of its inputs: what was stated for open extents is of no use, and may be wrong.
     """
-    import onnx
-
-    copy = type(model)()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     graph = copy.graph
     kept = [value for value in true_inputs(copy) if value.name not in constants]
     for value in kept:
@@ -59,3 +70,23 @@ def bind_inputs(
     del graph.value_info[:]
     graph.value_info.extend(keep)
     return copy
+
+
+def deciding_inputs(graph: GraphProto, values: Iterable[str]) -> list[str]:
+    """List the inputs that may be lengths or shapes, and that some values are computed from.
+
+    ``graph``: its nodes in order. ``values``: names of values. Returns the names of integer inputs
+    of one axis at most, in the graph's order.
+    """
+    wanted = set(values)
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output) and node.op_type not in _NO_SOURCE:
+            wanted |= reads(node)
+    return [
+        value.name for value in _no_weights(graph) if value.name in wanted and _may_be_length(value)
+    ]
+
+
+def _may_be_length(value: ValueInfoProto) -> bool:
+    kind = value.type.tensor_type
+    return kind.elem_type in _INTEGERS and len(kind.shape.dim) <= 1

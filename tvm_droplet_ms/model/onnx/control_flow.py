@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Loop`` and ``Scan`` of known length, step by step.
+"""``If`` of known condition, and ``Loop`` and ``Scan`` of known length, written out.
 
-TVM's importer has neither. Exporters write them for recurrent layers and for loops of Python, whose
-length follows from the extents of the inputs.
+TVM's importer has no loops. Exporters write them for recurrent layers and for loops of Python,
+whose length follows from the extents of the inputs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto
 
-from .branches import rename
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TensorProto
+from .order import subgraphs
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +37,65 @@ class Steps:
     constants: list[TensorProto] = field(default_factory=list)
 
 
+def take_branch(node: NodeProto, condition: bool, new_name: Callable[[str], str]) -> Steps:
+    """Return what an ``If`` of known condition stands for: its branch under new names.
+
+    ``new_name``: makes a name that nothing in the model has, of one that is like it.
+    """
+    wanted = "then_branch" if condition else "else_branch"
+    branch = next(each.g for each in node.attribute if each.name == wanted)
+    results = [(value.name, output) for value, output in zip(branch.output, node.output) if output]
+    made = {name for inner in branch.node for name in inner.output}
+    names: dict[str, str] = {}
+    for name, output in results:
+        # A node of the branch makes the output itself; of all else, a copy is made.
+        if name in made:
+            names.setdefault(name, output)
+    steps = _copied(branch, names, new_name)
+    steps.nodes += [
+        onnx.helper.make_node("Identity", [names.get(name, name)], [output])
+        for name, output in results
+        if names.get(name) != output
+    ]
+    return steps
+
+
+def _copied(graph: GraphProto, names: dict[str, str], new_name: Callable[[str], str]) -> Steps:
+    """Copy a subgraph. ``names``: the new names of some values, to which those of all are added."""
+    copy = deepcopy(graph)
+    made = [name for node in copy.node for name in node.output if name]
+    made += [tensor.name for tensor in copy.initializer]
+    names.update({name: new_name(name) for name in dict.fromkeys(made) if name not in names})
+    for node in copy.node:
+        rename(node, names)
+        node.name = new_name(node.name) if node.name else ""
+    for tensor in copy.initializer:
+        tensor.name = names[tensor.name]
+    return Steps(list(copy.node), list(copy.initializer))
+
+
+def rename(node: NodeProto, names: dict[str, str]) -> None:
+    """Rename the values that a node reads and makes, in its subgraphs too.
+
+    ``node`` is changed. ``names``: the new name of each value that gets one.
+    """
+    for side in (node.input, node.output):
+        if any(name in names for name in side):
+            side[:] = [names.get(name, name) for name in side]
+    for graph in subgraphs(node):
+        _rename_graph(graph, names)
+
+
+def _rename_graph(graph: GraphProto, names: dict[str, str]) -> None:
+    own = {value.name for value in [*graph.input, *graph.initializer]}
+    own.update(name for inner in graph.node for name in inner.output)
+    outer = {old: new for old, new in names.items() if old not in own}
+    for inner in graph.node:
+        rename(inner, outer)
+    for value in graph.output:
+        value.name = outer.get(value.name, value.name)
+
+
 class Unroller:
     """Writes the bodies of loops out.
 
@@ -46,9 +103,6 @@ class Unroller:
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
-        import onnx
-
-        self._onnx = onnx
         self._new_name = new_name
         self._left = NODES
         self._taken: dict[str, int] = {}
@@ -65,7 +119,7 @@ class Unroller:
         """
         key = next(name for name in node.output if name)
         step = self._taken.get(key, 0)
-        body = _body(node)
+        body = next(each.g for each in node.attribute if each.name == "body")
         states = len(node.input) - 2
         if goes_on is None or (limit or 0) * len(body.node) > self._left:
             self._give_up(step)
@@ -83,8 +137,7 @@ class Unroller:
         outputs = self._copy(steps, body, inputs)
         self._taken[key] = step + 1
         self._scanned.setdefault(key, []).append(outputs[1 + states :])
-        rest = type(node)()
-        rest.CopyFrom(node)
+        rest = deepcopy(node)
         rest.input[1:] = outputs[: 1 + states]
         steps.nodes.append(rest)
         return steps
@@ -96,9 +149,7 @@ class Unroller:
         inputs. ``length``: the number of steps. Returns what takes its place. None if it is empty
         or too long.
         """
-        attributes = {
-            each.name: self._onnx.helper.get_attribute_value(each) for each in node.attribute
-        }
+        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         body, count = attributes["body"], attributes["num_scan_inputs"]
         self._left -= length * (len(body.node) + count)
         if length < 1 or self._left < 0:
@@ -117,9 +168,7 @@ class Unroller:
                 index = self._constant(steps, number, "step")
                 elements.append(self._new_name(f"{name}_element"))
                 steps.nodes.append(
-                    self._onnx.helper.make_node(
-                        "Gather", [name, index], [elements[-1]], axis=axis % rank
-                    )
+                    onnx.helper.make_node("Gather", [name, index], [elements[-1]], axis=axis % rank)
                 )
             outputs = self._copy(steps, body, [*state, *elements])
             state = outputs[:states]
@@ -152,7 +201,7 @@ class Unroller:
 
     def _finish(self, steps: Steps, node: NodeProto, states: Sequence[str]) -> None:
         steps.nodes += [
-            self._onnx.helper.make_node("Identity", [state], [output])
+            onnx.helper.make_node("Identity", [state], [output])
             for state, output in zip(states, node.output)
             if output
         ]
@@ -164,36 +213,22 @@ class Unroller:
         at = self._constant(steps, np.array([axis], np.int64), "axis")
         rows = [self._new_name(f"{part}_row") for part in parts]
         steps.nodes += [
-            self._onnx.helper.make_node("Unsqueeze", [part, at], [row])
+            onnx.helper.make_node("Unsqueeze", [part, at], [row])
             for part, row in zip(parts, rows, strict=True)
         ]
-        steps.nodes.append(self._onnx.helper.make_node("Concat", rows, [output], axis=axis))
+        steps.nodes.append(onnx.helper.make_node("Concat", rows, [output], axis=axis))
 
     def _constant(self, steps: Steps, values: Array, hint: str) -> str:
         name = self._new_name(f"loop_{hint}")
-        steps.constants.append(self._onnx.numpy_helper.from_array(values, name))
+        steps.constants.append(onnx.numpy_helper.from_array(values, name))
         return name
 
     def _copy(self, steps: Steps, body: GraphProto, inputs: Sequence[str]) -> list[str]:
         """Write a body out for some inputs, and return the names of its outputs."""
-        copy = type(body)()
-        copy.CopyFrom(body)
         names: dict[str, str] = {
-            value.name: name for value, name in zip(copy.input, inputs, strict=True)
+            value.name: name for value, name in zip(body.input, inputs, strict=True)
         }
-        made = [name for node in copy.node for name in node.output if name]
-        made += [tensor.name for tensor in copy.initializer]
-        names.update({name: self._new_name(name) for name in made})
-        for node in copy.node:
-            rename(node, names)
-            node.name = self._new_name(node.name) if node.name else ""
-        for tensor in copy.initializer:
-            tensor.name = names[tensor.name]
-        steps.nodes += list(copy.node)
-        steps.constants += list(copy.initializer)
-        return [names.get(value.name, value.name) for value in copy.output]
-
-
-def _body(node: NodeProto) -> GraphProto:
-    bodies: Mapping[str, GraphProto] = {each.name: each.g for each in node.attribute}
-    return bodies["body"]
+        copied = _copied(body, names, self._new_name)
+        steps.nodes += copied.nodes
+        steps.constants += copied.constants
+        return [names.get(value.name, value.name) for value in body.output]
