@@ -93,7 +93,7 @@ def test_a_course_resumes_where_it_failed(tmp_path, runs):
 def test_a_run_that_is_made_again_invalidates_those_that_went_on_with_it(tmp_path, runs):
     run_course(tmp_path)
     (tmp_path / "small-tune-2-0-1.json").unlink()
-    with pytest.raises(ResultError, match=r"5-continued-0\.json"):
+    with pytest.raises(ResultError, match=r"5-continued-0-1\.json"):
         run_course(tmp_path)
 
 
