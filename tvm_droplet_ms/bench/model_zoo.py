@@ -9,7 +9,7 @@ import numpy as np
 ONNX_MODELS = ("resnet50", "vgg19", "densenet121", "inception_v2", "squeezenet", "shufflenet")
 """Those that the ``onnx`` package brings without their weights."""
 
-TORCH_MODELS = ("mobilenet_v2", "bert_4_layers")
+TORCH_MODELS = ("mobilenet_v2", "bert_4_layers", "vit_tiny", "whisper_encoder_2_layers")
 """Those that are defined here, in PyTorch."""
 
 MODELS = (*ONNX_MODELS, *TORCH_MODELS)
@@ -29,11 +29,13 @@ def light_onnx(name: str) -> Any:
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = onnx.load(folder / f"light_{name}.onnx")
+    # From version 4 on, weights need not be inputs.
+    model.ir_version = max(model.ir_version, 4)
     generator = np.random.default_rng(0)
     constants = {
         tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer
     }
-    for node in model.graph.node:
+    for node in list(model.graph.node):
         if node.op_type == "ConstantOfShape":
             shape = constants[node.input[0]]
             # A variance of 1 / fan-in keeps the scale from layer to layer; a vector is a bias or a
@@ -41,8 +43,9 @@ def light_onnx(name: str) -> Any:
             values = generator.uniform(0.5, 1.5, shape)
             if len(shape) > 1:
                 values = generator.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
-            tensor = onnx.numpy_helper.from_array(values.astype("float32"))
-            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, value=tensor))
+            weight = onnx.numpy_helper.from_array(values.astype("float32"), node.output[0])
+            model.graph.initializer.append(weight)
+            model.graph.node.remove(node)
         elif node.op_type == "Softmax":
             node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output))
     return model
@@ -53,6 +56,10 @@ def torch_model(name: str) -> Any:
     import torch
 
     torch.manual_seed(0)
+    if name == "vit_tiny":
+        return _vit_tiny(torch).eval(), (torch.randn(1, 3, 224, 224),)
+    if name == "whisper_encoder_2_layers":
+        return _whisper_encoder(torch).eval(), (torch.randn(1, 80, 3000),)
     if name == "bert_4_layers":
         layer = torch.nn.TransformerEncoderLayer(
             256, nhead=4, dim_feedforward=1024, activation="gelu", batch_first=True
@@ -116,3 +123,54 @@ def _mobilenet_v2(torch: Any) -> Any:
             inputs = outputs
     layers += [*layer(inputs, 1280, 1, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return nn.Sequential(*layers, nn.Linear(1280, 1000))
+
+
+def _vit_tiny(torch: Any) -> Any:
+    """ViT-Ti/16 of 224 pixels ("Training data-efficient image transformers", Touvron et al., 2021,
+    table 1)."""
+    nn = torch.nn
+
+    class Vit(nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, 192, 16, 16)
+            self.token = nn.Parameter(torch.randn(1, 1, 192))
+            self.positions = nn.Parameter(torch.randn(1, 197, 192))
+            self.layers = _pre_norm_layers(torch, 192, heads=3, layers=12)
+            self.head = nn.Linear(192, 1000)
+
+        def forward(self, x: Any) -> Any:
+            tokens = self.patches(x).flatten(2).transpose(1, 2)
+            tokens = torch.cat([self.token, tokens], dim=1) + self.positions
+            return self.head(self.layers(tokens)[:, 0])
+
+    return Vit()
+
+
+def _whisper_encoder(torch: Any) -> Any:
+    """Whisper tiny's encoder with two of its four layers ("Robust Speech Recognition via
+    Large-Scale Weak Supervision", Radford et al., 2022, table 1)."""
+    nn = torch.nn
+
+    class Encoder(nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv1d(80, 384, 3, padding=1)
+            self.second = nn.Conv1d(384, 384, 3, stride=2, padding=1)
+            self.positions = nn.Parameter(torch.randn(1500, 384))
+            self.layers = _pre_norm_layers(torch, 384, heads=6, layers=2)
+
+        def forward(self, x: Any) -> Any:
+            gelu = nn.functional.gelu
+            frames = gelu(self.second(gelu(self.first(x)))).transpose(1, 2)
+            return self.layers(frames + self.positions)
+
+    return Encoder()
+
+
+def _pre_norm_layers(torch: Any, width: int, *, heads: int, layers: int) -> Any:
+    layer = torch.nn.TransformerEncoderLayer(
+        width, heads, 4 * width, activation="gelu", batch_first=True, norm_first=True
+    )
+    norm = torch.nn.LayerNorm(width)
+    return torch.nn.TransformerEncoder(layer, layers, norm, enable_nested_tensor=False)

@@ -44,7 +44,7 @@ def runs(monkeypatch):
     return made_up
 
 
-GIVEN = {"model": "small", "method": "tune", "seed": 0, "files": {}}
+GIVEN = {"model": "small", "method": "tune", "seed": 0, "threads": 1, "files": {}}
 
 
 def run_course(directory, minutes=(2.0, 5.0, 15.0), is_continued=True, **options):
@@ -57,7 +57,7 @@ def test_each_run_of_a_continued_course_goes_on_with_the_one_before(tmp_path, ru
     assert [run["trials"] for run in found.values()] == [5, 10, 15]
     assert [run["secs"] for run in found.values()] == pytest.approx([10.001, 20.003, 30.006])
     names = [run_name(settings) for settings in runs.settings]
-    assert names == ["small-tune-2-0", "small-tune-5-continued-0", "small-tune-15-continued-0"]
+    assert names == [f"small-tune-{run}-0-1" for run in ("2", "5-continued", "15-continued")]
     assert [settings.get("before", {}).get("name") for settings in runs.settings] == [
         None,
         *names[:2],
@@ -92,8 +92,8 @@ def test_a_course_resumes_where_it_failed(tmp_path, runs):
 
 def test_a_run_that_is_made_again_invalidates_those_that_went_on_with_it(tmp_path, runs):
     run_course(tmp_path)
-    (tmp_path / "small-tune-2-0.json").unlink()
-    with pytest.raises(ResultError, match=r"5-continued-0\.json"):
+    (tmp_path / "small-tune-2-0-1.json").unlink()
+    with pytest.raises(ResultError, match=r"5-continued-0-1\.json"):
         run_course(tmp_path)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare whole models: ``tune``, TVM's ``static_shape_tuning``, and what the models came from.
+"""Compare whole models: ``tune``, TVM's ``static_shape_tuning``, and what people run models with.
 
     python -m tvm_droplet_ms.bench.live.models --out models --minutes 2 5 --seeds 0 1
 
-Every method has the same minutes of wall clock for everything, the import included, on one thread.
-All libraries of a model are then timed in turns with ONNX Runtime or with PyTorch, one run of each
-in a round.
+Every method has the same minutes of wall clock for everything, the import included. All libraries
+of a model are then timed in turns with the programs of ``baselines``, one run of each in a round.
+The speed is that against the fastest of these. ``--methods`` without a name times these alone.
 
 With ``--continued``, the run of 5 minutes is that of 2 minutes gone on in its work directory for 3
 more: the import, the first executable and the checks are done anew, so that it gets a little less
@@ -18,9 +18,9 @@ A finished measurement is a file in ``--out`` and is not repeated.
 """
 
 import argparse
-import statistics
 import sys
 from collections.abc import Iterator
+from statistics import median, quantiles
 from typing import Any
 
 from ...report import align
@@ -35,7 +35,7 @@ HEADER = (
     "program",
     "ms",
     "quartiles",
-    "reference / this",
+    "fastest / this",
     "deviation",
     "naive kernels",
     "trials",
@@ -50,12 +50,13 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = make_parser(__doc__, "models", files=("prior", "known"))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["tune"])
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=["tune"])
     parser.add_argument("--minutes", nargs="+", type=float, default=[2.0, 5.0, 15.0])
     parser.add_argument(
         "--continued", action="store_true", help="let each run of tune go on with the one before"
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=21)
     return parser.parse_args()
 
@@ -70,17 +71,29 @@ def main() -> int:
         runs: dict[str, Result] = {}
         for seed in args.seeds:
             for method in args.methods:
-                given = {"model": model, "method": method, "seed": seed, "files": given_files(args)}
+                given = {
+                    "model": model,
+                    "method": method,
+                    "seed": seed,
+                    "threads": args.threads,
+                    "files": given_files(args),
+                }
                 is_continued = args.continued and method != "static_shape_tuning"
                 for name, run in course(store, given, args.minutes, is_continued):
                     failures += run is None
                     if run is not None:
                         runs[name] = run
-        if not runs:
+        if args.methods and not runs:
             continue
         libraries = {name: run["library"] for name, run in runs.items()}
-        settings = {"model": model, "libraries": libraries, "rounds": args.rounds}
-        timed = store.get(f"{model}-timed-{len(runs)}", "models_timing", settings)
+        settings = {
+            "model": model,
+            "libraries": libraries,
+            "threads": args.threads,
+            "rounds": args.rounds,
+        }
+        name = f"{model}-timed-{len(runs)}-{args.threads}"
+        timed = store.get(name, "models_timing", settings)
         failures += timed is None
         if timed is not None:
             rows += model_rows(model, runs, timed)
@@ -125,7 +138,7 @@ def course(
 def run_name(settings: Result) -> str:
     """The name of a run's files."""
     minutes = f"{settings['minutes']:g}" + "-continued" * ("before" in settings)
-    parts = (settings["model"], settings["method"], minutes, settings["seed"])
+    parts = (settings["model"], settings["method"], minutes, settings["seed"], settings["threads"])
     return "-".join(map(str, parts)).replace(" ", "_")
 
 
@@ -133,14 +146,16 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
     """A line for each program of a model.
 
     Returns cells: model, program, median in milliseconds, quartiles, the median ratio of the
-    reference's time to this one's in the same round, deviation, kernels without a schedule, trials,
-    seconds of the run.
+    fastest baseline's time to this one's in the same round, deviation, kernels without a schedule,
+    trials, seconds of the run. A program that does not run the model has the reason in place of the
+    quartiles.
     """
-    reference = next(iter(timed["secs"].values()))
+    secs_of = timed["secs"]
+    fastest = min((name for name in secs_of if name not in runs), key=lambda n: median(secs_of[n]))
     rows: list[tuple[str, ...]] = []
-    for name, secs in timed["secs"].items():
-        low, middle, high = (1e3 * q for q in statistics.quantiles(secs, n=4, method="inclusive"))
-        ratio = statistics.median(a / b for a, b in zip(reference, secs, strict=True))
+    for name, secs in secs_of.items():
+        low, middle, high = (1e3 * q for q in quantiles(secs, n=4, method="inclusive"))
+        ratio = median(a / b for a, b in zip(secs_of[fastest], secs, strict=True))
         run = runs.get(name)
         rows.append(
             (
@@ -149,12 +164,13 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
                 f"{middle:.2f}",
                 f"{low:.2f} to {high:.2f}",
                 f"{ratio:.2f}",
-                f"{timed['deviations'][name]:.1e}" if name in timed["deviations"] else "-",
+                f"{timed['deviations'][name]:.1e}",
                 _naive_kernels(run) if run else "-",
                 str(run["trials"]) if run else "-",
                 f"{run['secs']:.0f}" if run else "-",
             )
         )
+    rows += [(model, name, "-", why, *["-"] * 5) for name, why in timed["refused"].items()]
     return rows
 
 

@@ -37,6 +37,7 @@ def tune_model(task: Task) -> dict[str, Any]:
             work_dir=work_dir,
             exact=settings["method"] != "tune with winograd",
             seed=settings["seed"],
+            threads=settings["threads"],
             **settings["files"],
         )
         found = {

@@ -1,82 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the libraries of a model and what it came from in turns: a child of ``models``."""
+"""Times a model's libraries and the programs that people run it with: a child of ``models``."""
 
-import time
-from collections.abc import Callable
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...deviation import largest_deviation
-from ...session.threads import set_own_threads
-from ...tuning.compile.compiled_model import CompiledModel
 from ...tuning.frontends import import_model
-from ..model_zoo import TORCH_MODELS, load_model
+from ..model_zoo import load_model
+from .baselines import BASELINES
+from .programs import Program, ProgramError, time_in_turns
 from .store import Task, environment, serve
 
-WARMING = 2
-"""Rounds that do not count."""
+REFERENCE = "ONNX Runtime"
+"""Outputs are compared with those of this program."""
 
 
-def time_libraries(task: Task) -> dict[str, Any]:
-    """Time every library of a model, and its references, once a round.
+def time_programs(task: Task) -> dict[str, Any]:
+    """Time every library of a model, and every program that can run it, once a round.
 
-    Returns ``secs``, the seconds of each round by the program's name; ``deviations``, those of the
-    libraries from the reference; ``environment``.
+    Returns ``secs``, the seconds of each round by the program's name; ``deviations`` of outputs
+    from those of ONNX Runtime; ``refused``, why a program does not run the model; ``environment``.
     """
     settings = task.settings
-    set_own_threads(1)
-    model = load_model(settings["model"])
-    imported = import_model(model)
     generator = np.random.default_rng(0)
+    imported = import_model(load_model(settings["model"]))
     inputs = [spec.random(generator) for spec in imported.inputs]
-    references = _references(settings["model"], model, imported)
-    # Each runs once before it is timed: torch.compile compiles then.
-    expected, *_ = [run(inputs) for run in references.values()]
-    timers: dict[str, Callable[[], float]] = {
-        name: _timer(run, inputs) for name, run in references.items()
+    given = {
+        name: {"library": str(task.out / library)}
+        for name, library in settings["libraries"].items()
     }
-    deviations = {}
-    for name, library in settings["libraries"].items():
-        compiled = CompiledModel.load(task.out / library)
-        deviations[name] = largest_deviation(compiled(inputs), expected)
-        timers[name] = compiled.timer(inputs)
-    secs: dict[str, list[float]] = {name: [] for name in timers}
-    for number in range(-WARMING, settings["rounds"]):
-        for name, timer in timers.items():
-            taken = timer()
-            if number >= 0:
-                secs[name].append(taken)
-    return {"secs": secs, "deviations": deviations, "environment": environment()}
-
-
-def _references(name: str, model: Any, imported: Any) -> dict[str, Callable[..., Any]]:
-    if imported.reference is None:
-        raise SystemExit("pip install onnxruntime, or torch: there is nothing to compare with")
-    references = {imported.reference.name: imported.reference.run}
-    if name in TORCH_MODELS:
-        import torch
-
-        torch.set_num_threads(1)
-        module, _ = model
-        compiled = torch.compile(module)
-
-        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
-            with torch.no_grad():
-                return [compiled(*map(torch.from_numpy, inputs)).numpy()]
-
-        references["torch.compile"] = run
-    return references
-
-
-def _timer(run: Callable[..., Any], inputs: list[np.ndarray]) -> Callable[[], float]:
-    def timed() -> float:
-        start = time.perf_counter()
-        run(inputs)
-        return time.perf_counter() - start
-
-    return timed
+    given |= {name: {"name": name} for name in BASELINES}
+    programs: dict[str, Program] = {}
+    refused: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="droplet_programs_") as folder:
+        np.savez(Path(folder) / "inputs.npz", *inputs)
+        shared = {
+            "model": settings["model"],
+            "threads": settings["threads"],
+            "inputs": str(Path(folder) / "inputs.npz"),
+        }
+        try:
+            for number, (name, program) in enumerate(given.items()):
+                own = Path(folder) / str(number)
+                own.mkdir()
+                try:
+                    programs[name] = Program({**shared, **program}, own)
+                except ProgramError as error:
+                    refused[name] = str(error)
+            if REFERENCE not in programs:
+                raise SystemExit(f"{REFERENCE} does not run the model: {refused[REFERENCE]}")
+            secs = time_in_turns(programs, settings["rounds"])
+        finally:
+            for program in programs.values():
+                program.close()
+    expected = programs[REFERENCE].outputs
+    deviations = {
+        name: largest_deviation(program.outputs, expected) for name, program in programs.items()
+    }
+    return {
+        "secs": secs,
+        "deviations": deviations,
+        "refused": refused,
+        "environment": environment(),
+    }
 
 
 if __name__ == "__main__":
-    serve(time_libraries)
+    serve(time_programs)
