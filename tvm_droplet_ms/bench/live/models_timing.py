@@ -43,11 +43,11 @@ def time_programs(task: Task) -> dict[str, Any]:
             "inputs": str(Path(folder) / "inputs.npz"),
         }
         try:
-            for number, (name, program) in enumerate(given.items()):
-                own = Path(folder) / str(number)
-                own.mkdir()
+            for number, (name, own) in enumerate(given.items()):
+                files = Path(folder) / str(number)
+                files.mkdir()
                 try:
-                    programs[name] = Program({**shared, **program}, own)
+                    programs[name] = Program({**shared, **own}, files)
                 except ProgramError as error:
                     refused[name] = str(error)
             if REFERENCE not in programs:
