@@ -171,12 +171,19 @@ def table(lines: list[Mapping[str, Any]]) -> str:
         rows.append(f"| {layer} | {len(times)} | {' | '.join(means)} | {_against(times)} |")
     everything = [line["microseconds"] for line in lines]
     rows.append(f"| all | {len(everything)} | | | | {_against(everything)} |")
+    ratios = _ratios(everything)
+    ahead = f"Ahead in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)}"
     what = {f"{line['trials']} trials, {line['machine']}, {line['date']}" for line in lines}
-    return "\n".join(rows) + f"\n\n{'; '.join(sorted(what))}.\n"
+    return "\n".join(rows) + f"\n\n{ahead}, median {median(ratios):.2f}. {'; '.join(sorted(what))}.\n"
+
+
+def _ratios(times: list[Mapping[str, float]]) -> list[float]:
+    """The speed of the published search against ``post_optimization`` in each pair."""
+    return [one[POST_OPTIMIZATION] / one[DROPLET] for one in times]
 
 
 def _against(times: list[Mapping[str, float]]) -> str:
-    ratios = [one[POST_OPTIMIZATION] / one[DROPLET] for one in times]
+    ratios = _ratios(times)
     return f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
