@@ -172,9 +172,10 @@ def table(lines: list[Mapping[str, Any]]) -> str:
     everything = [line["microseconds"] for line in lines]
     rows.append(f"| all | {len(everything)} | | | | {_against(everything)} |")
     ratios = _ratios(everything)
-    ahead = f"Ahead in {sum(ratio > 1 for ratio in ratios)} of {len(ratios)}"
+    count = sum(ratio > 1 for ratio in ratios)
+    ahead = f"Ahead in {count} of {len(ratios)}, median {median(ratios):.2f}"
     what = {f"{line['trials']} trials, {line['machine']}, {line['date']}" for line in lines}
-    return "\n".join(rows) + f"\n\n{ahead}, median {median(ratios):.2f}. {'; '.join(sorted(what))}.\n"
+    return "\n".join(rows) + f"\n\n{ahead}. {'; '.join(sorted(what))}.\n"
 
 
 def _ratios(times: list[Mapping[str, float]]) -> list[float]:
