@@ -80,7 +80,7 @@ def test_a_graph_that_promises_little_is_not_run(branch, is_run, tmp_path):
         }
         return branch if is_branch else 10e-3
 
-    bench = block_bench()
+    bench = StubBench(price, whole_block(2e-3, 1e-3))
     result = run_with(bench, small_models.repvgg_block(), tmp_path)
     assert bool(bench.ran) == is_run
     assert ("graph 1 is 2.00 times as fast" in str(result)) == is_run

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conformance.workloads import RejectAll
+from conformance.workloads import Reject
 from made_up_measuring import quick_tune
 
 from tvm import te
@@ -121,7 +121,7 @@ def test_an_empty_space_ends_in_words(tmp_path, measuring):
 
 def test_postprocessors_that_reject_all_are_named(tmp_path, measuring, caplog):
     space = ms.space_generator.PostOrderApply(
-        sch_rules="from-target", postprocs=[RejectAll()], mutator_probs={}
+        sch_rules="from-target", postprocs=[Reject()], mutator_probs={}
     )
     with pytest.raises(KernelError, match="the search proposed none, because"):
         tune(tmp_path, space=space)

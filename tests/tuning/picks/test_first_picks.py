@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from conformance.workloads import RejectAll
+from conformance.workloads import Reject
 from tvm_ffi import structural_hash
 
 import tvm
@@ -311,7 +311,7 @@ def test_torn_pick_or_one_that_no_longer_replays_is_made_anew(damaged, readable,
 def rejecting(monkeypatch):
     """A design space all of whose schedules are rejected."""
     space = ms.space_generator.ScheduleFn(
-        lambda sch: None, sch_rules=[], postprocs=[RejectAll()], mutator_probs={}
+        lambda sch: None, sch_rules=[], postprocs=[Reject()], mutator_probs={}
     )
     monkeypatch.setattr(pick_sampling, "SPACE", space)
 
