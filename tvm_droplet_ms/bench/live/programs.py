@@ -5,6 +5,7 @@ Runtimes in one process share thread pools and allocators, and one that crashes 
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ PAUSE_SECS = 0.05
 
 
 class ProgramError(Exception):
-    """A program cannot run the model; the message is the last line that it printed."""
+    """A program cannot run the model; the message is its last error, or the last line printed."""
 
 
 @dataclass
@@ -55,8 +56,7 @@ class Program:
         try:
             self._read()
         except ProgramError as error:
-            lines = [line for line in log.read_text().splitlines() if line.strip()]
-            raise ProgramError(lines[-1].strip() if lines else str(error)) from error
+            raise ProgramError(_reason(log.read_text()) or str(error)) from error
         with np.load(self.folder / "outputs.npz") as file:
             self.outputs = [file[name] for name in file.files]
 
@@ -94,6 +94,16 @@ def time_in_turns(programs: Mapping[str, Program], rounds: int) -> dict[str, lis
 
 
 _MARK = "seconds: "
+
+_LONGEST = 120
+"""Characters of a reason."""
+
+
+def _reason(printed: str) -> str:
+    """The last line that names an error, or the last line; empty where nothing was printed."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)]
+    return (errors or lines or [""])[-1][:_LONGEST]
 
 
 def _serve(settings: Mapping[str, Any]) -> None:
