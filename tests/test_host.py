@@ -31,6 +31,17 @@ def test_num_threads_follows_the_environment(num_threads: int) -> None:
     assert int(done.stdout) == min(num_threads, os.cpu_count() or 1)
 
 
+def test_asking_for_the_threads_leaves_the_process_its_cpus() -> None:
+    """TVM's pool binds the thread that starts it."""
+    program = (
+        "import os; from tvm_droplet_ms.host import tvm_num_threads; "
+        "before = os.sched_getaffinity(0); tvm_num_threads(); "
+        "assert os.sched_getaffinity(0) == before, os.sched_getaffinity(0)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TVM_BIND_THREADS"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
 def test_blas_rate_uses_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each multiplication reads the clock before and after: it takes 4, then 1, then 2 seconds.
     clock = iter([0.0, 4.0, 10.0, 11.0, 20.0, 22.0])

@@ -2,6 +2,7 @@
 """The machine of this process: target, threads, BLAS rate and bandwidth."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,9 @@ def tvm_num_threads() -> int:
     On x86 it is half of the logical CPUs, unless the environment sets ``TVM_NUM_THREADS`` or
     ``OMP_NUM_THREADS`` (``src/runtime/threading_backend.cc``, ``MaxConcurrency``).
     """
-    return int(tvm.runtime.num_threads())
+    # The call starts TVM's pool, which binds the thread that calls to a CPU: one that ends.
+    with ThreadPoolExecutor(1) as thread:
+        return int(thread.submit(tvm.runtime.num_threads).result())
 
 
 def blas_gflops(num_threads: int, *, size: int = 1024, repeats: int = 10) -> float:

@@ -13,12 +13,12 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from .kernel_tuning.records import RECORDS, read_records
+from .kernel_tuning.records import read_records
 from .search_strategy.history import is_unmeasured
 from .search_strategy.published.candidates import valid_secs
 from .session.database import open_database
 from .session.one_writer import SecondWriterError, only_writer
-from .session.torn_database import torn_ends
+from .session.torn_database import RECORDS, torn_ends
 from .session.work_dir import SETTINGS
 
 

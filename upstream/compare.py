@@ -27,6 +27,7 @@ from tvm.s_tir.meta_schedule.post_optimization.space import Space
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
+from tvm_droplet_ms.bench.live.searches.comparison import interval
 from tvm_droplet_ms.measure import fast_measure
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "upstream"
@@ -165,26 +166,26 @@ def table(lines: list[Mapping[str, Any]]) -> str:
         f"| layer | seeds | {', us | '.join(methods)}, us | against {POST_OPTIMIZATION} (range) |",
         "|---|---|---|---|---|---|",
     ]
+    ratios: dict[str, list[float]] = {}
     for layer in dict.fromkeys(line["layer"] for line in lines):
         times = [line["microseconds"] for line in lines if line["layer"] == layer]
+        ratios[layer] = [one[POST_OPTIMIZATION] / one[DROPLET] for one in times]
         means = [f"{geometric_mean(one[method] for one in times):.4g}" for method in methods]
-        rows.append(f"| {layer} | {len(times)} | {' | '.join(means)} | {_against(times)} |")
-    everything = [line["microseconds"] for line in lines]
-    rows.append(f"| all | {len(everything)} | | | | {_against(everything)} |")
-    ratios = _ratios(everything)
-    count = sum(ratio > 1 for ratio in ratios)
-    ahead = f"Ahead in {count} of {len(ratios)}, median {median(ratios):.2f}"
+        rows.append(f"| {layer} | {len(times)} | {' | '.join(means)} | {_spread(ratios[layer])} |")
+    everything = [ratio for of_layer in ratios.values() for ratio in of_layer]
+    rows.append(f"| all | {len(everything)} | | | | {_spread(everything)} |")
+    low, high = interval(ratios)
+    summary = (
+        f"Ahead in {sum(ratio > 1 for ratio in everything)} of {len(everything)}, median "
+        f"{median(everything):.2f}; 95% interval of the mean (layers drawn, then seeds): {low:.2f} "
+        f"to {high:.2f}."
+    )
     what = {f"{line['trials']} trials, {line['machine']}, {line['date']}" for line in lines}
-    return "\n".join(rows) + f"\n\n{ahead}. {'; '.join(sorted(what))}.\n"
+    return "\n".join(rows) + f"\n\n{summary} {'; '.join(sorted(what))}.\n"
 
 
-def _ratios(times: list[Mapping[str, float]]) -> list[float]:
-    """The speed of the published search against ``post_optimization`` in each pair."""
-    return [one[POST_OPTIMIZATION] / one[DROPLET] for one in times]
-
-
-def _against(times: list[Mapping[str, float]]) -> str:
-    ratios = _ratios(times)
+def _spread(ratios: list[float]) -> str:
+    """The geometric mean, with the least and the largest."""
     return f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 

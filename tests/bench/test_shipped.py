@@ -117,6 +117,7 @@ def test_sample_cannot_be_searched(name: str, tmp_path: Path):
 
 
 def test_package_is_small():
+    assert len(SPACES) == 15
     """Compressed data; the wheel has a third of its size left for code."""
     package = Path(library.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]

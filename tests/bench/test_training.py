@@ -14,7 +14,7 @@ from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import drawn_modules, read_space
 
 
-@pytest.mark.parametrize("name", ["whole_dense", "whole_softmax"])
+@pytest.mark.parametrize("name", ["whole_dense", "whole_softmax", "whole_conv2d_3x3"])
 def test_training_times_equal_measured_times(name: str):
     content = json.loads(gzip.decompress(find_space(name).read_bytes()))
     measured = {

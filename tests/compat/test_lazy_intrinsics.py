@@ -676,3 +676,17 @@ def test_quick_stack_parses_functions_as_before(monkeypatch):
     for old, new in zip(before, after, strict=True):
         tvm.ir.assert_structural_equal(old, new)
     tvm.ir.assert_structural_equal(after[0]["main"], after[1])
+
+
+def test_missing_intrinsic_raises_as_before():
+    seen = run(
+        FAST
+        + """
+try:
+    TensorIntrin.get("made_up")
+except ValueError as error:
+    report(error=str(error), modules=modules_run())
+"""
+    )
+    assert "TensorIntrin 'made_up' is not registered" in seen["error"]
+    assert seen["modules"] == sorted(MARKS)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work in processes of their own: one that crashes or hangs costs one item."""
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -49,11 +50,13 @@ def run_each(
     *,
     workers: int = 1,
     preload: Sequence[str] = (),
+    fresh: bool = False,
 ) -> Iterator[tuple[Item, Result | Fault]]:
     """Yield items with what ``work`` makes of each, as they come.
 
     ``work``: a function of a module; one that raises ends its process. ``secs``: the most that an
     item may take. ``workers``: processes at a time. ``preload``: modules that the server imports.
+    ``fresh``: whether each item gets a new process, for work that may spoil the memory of its own.
     """
     context, waiting = start_server(preload), iter(items)
     idle: list[_Worker[Item]] = []
@@ -71,7 +74,10 @@ def run_each(
             for connection, worker in list(busy.items()):
                 if connection in ready:
                     found = worker.received()
-                    idle += [worker] * (not isinstance(found, Fault))
+                    if fresh or isinstance(found, Fault):
+                        worker.end()
+                    else:
+                        idle.append(worker)
                 elif time.monotonic() < worker.deadline:
                     continue
                 else:
@@ -98,7 +104,8 @@ class _Worker(Generic[Item]):
 
     def begin(self, item: Item, secs: float) -> None:
         self.item, self.deadline = item, time.monotonic() + secs
-        self.connection.send(item)
+        with contextlib.suppress(OSError):  # It ended while idle: ``received`` says so.
+            self.connection.send(item)
 
     def received(self) -> Any:
         try:

@@ -20,9 +20,9 @@ def row_deviation(
 ) -> float:
     """The largest difference of an element, relative to the largest value of its row.
 
-    A row is what lies along the last axis. Infinity where shapes, types, or the places of what is
-    not finite differ. ``of_probabilities``: the difference that floats between 0 and 1 may have in
-    any case.
+    A row is what lies along the last axis. Of integers and booleans, the share that differ.
+    Infinity where shapes, types, or the places of what is not finite differ.
+    ``of_probabilities``: the difference that floats between 0 and 1 may have in any case.
     """
     if len(outputs) != len(expected):
         return np.inf
@@ -30,6 +30,9 @@ def row_deviation(
     for found, wanted in zip(outputs, expected, strict=True):
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
             return np.inf
+        if wanted.dtype.kind in "biu":
+            worst = max(worst, float(np.mean(found != wanted)) if wanted.size else 0.0)
+            continue
         is_share = wanted.dtype.kind == "f" and ((wanted >= 0) & (wanted <= 1)).all()
         found, wanted = np.atleast_1d(found.astype("f8")), np.atleast_1d(wanted.astype("f8"))
         finite = np.isfinite(wanted)

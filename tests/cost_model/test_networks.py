@@ -130,7 +130,14 @@ def test_load_rejects_parameters_of_other_shape(kind: Kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, width", [(PACM, 0), (PACM, 7), (PACM, TOKENS * TOKEN_WIDTH), (TREE_GRU, 7)]
+    "kind, width",
+    [
+        (PACM, 0),
+        (PACM, 7),
+        (PACM, TOKENS * TOKEN_WIDTH),
+        (PACM, movements(0)[0].shape[1] + 1),
+        (TREE_GRU, 7),
+    ],
 )
 def test_rejects_wrong_feature_width(kind: Kind, width: int):
     with pytest.raises(ValueError, match=f"have {width} features, expected {kind.width}"):

@@ -25,8 +25,8 @@ from tvm_droplet_ms.doctor import (
     work_directory,
 )
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.kernel_tuning.records import RECORDS
 from tvm_droplet_ms.session import cuda, database
+from tvm_droplet_ms.session.torn_database import RECORDS
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 

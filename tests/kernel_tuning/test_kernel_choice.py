@@ -26,8 +26,9 @@ from tvm_droplet_ms.kernel_tuning.check.verification import (
     Verifier,
 )
 from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
-from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, RECORDS
+from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, correct_times
 from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.session.torn_database import RECORDS
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
 
@@ -303,3 +304,15 @@ def test_a_round_of_timings_is_tried_again(tmp_path):
     made, _ = verifier(tmp_path, GPU, [1.0, ILLEGAL, ILLEGAL])
     with pytest.raises(DeviceFailed):
         made.time({"a": Path("a.so")})
+
+
+def test_only_named_records_get_other_times(tmp_path):
+    rows = [[0, [["trace"], [float(n)], {"kind": "llvm"}, []]] for n in range(3)]
+    (tmp_path / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    correct_times(tmp_path, {1: [9.0], 2: [1e10]})
+    found = [json.loads(line) for line in (tmp_path / RECORDS).read_text().splitlines()]
+    assert [row[1][1] for row in found] == [[0.0], [9.0], [1e10]]
+    for row, before in zip(found, rows, strict=True):
+        row[1][1] = before[1][1]
+    assert found == rows
+    assert [path.name for path in tmp_path.iterdir()] == [RECORDS]

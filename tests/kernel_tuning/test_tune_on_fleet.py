@@ -20,7 +20,7 @@ from tvm_droplet_ms.kernel_tuning import KernelError, choice, fleet, tune_kernel
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.kernel_tuning.check.arguments import arguments_of, random_arrays
 from tvm_droplet_ms.kernel_tuning.machine import MACHINE
-from tvm_droplet_ms.kernel_tuning.records import RECORDS
+from tvm_droplet_ms.session.torn_database import RECORDS
 
 sys.path.append(str(Path(__file__).parents[1] / "measure"))
 from fleets import kill, local_fleet

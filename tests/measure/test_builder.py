@@ -652,3 +652,11 @@ def test_workers_of_a_known_target_have_its_intrinsics(make_builder, target, wor
     builder = make_builder(max_workers=1, f_build=tell_intrinsic, target=target)
     (result,) = builder.build([BuilderInput(add_constant(1), CUDA)])
     assert f"ValueError: {word}" in str(result.error_msg)
+
+
+def test_workers_are_replaced_after_max_builds(make_builder):
+    functions = {"f_build": measuring.build_nothing, "f_export": measuring.export_pid}
+    builder = make_builder(max_workers=1, max_builds=2, **functions)
+    assert list(pids(build(builder, *map(add_constant, range(6)))).values()) == [2, 2, 2]
+    builder = make_builder(max_workers=1, max_builds=0, **functions)
+    assert list(pids(build(builder, *map(add_constant, range(6)))).values()) == [6]

@@ -89,6 +89,7 @@ FAULTS = {
     "raises KeyboardInterrupt": (measuring.raise_interrupt, 20, "error", "the fault of this test"),
     "exits": (measuring.leave, 20, "error", "SystemExit: the fault of this test"),
     "exits at once": (measuring.leave_at_once, 20, "crash", "ended with status 3"),
+    "exits as if well": (measuring.leave_as_if_well, 20, "crash", "ended with status 0"),
     "segfaults": (measuring.segfault, 20, "crash", "SIGSEGV"),
     "dies of a signal without a name": (measuring.die_of_signal_40, 20, "crash", "40"),
     "dies while it answers": (measuring.die_while_answering, 20, "crash", "ended with status 1"),

@@ -254,7 +254,7 @@ def test_other_types_stay():
     assert operators(apply(fold_affine(), before)) == {"relax.multiply": 2}
 
 
-@settings(max_examples=40, derandomize=True, deadline=None, database=None)
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(
     steps=st.lists(st.sampled_from(["add", "multiply", "subtract", "divide", "bn"]), max_size=5),
     groups=st.sampled_from([1, 2, 4]),

@@ -63,3 +63,9 @@ def symbolic():
 def test_task_of_symbolic_shape_has_no_roofline():
     assert task_bound(symbolic(), RATES) is None
     assert task_bound(convolution(), RATES) == RATES.lower_bound(task_work(convolution()))
+
+
+def test_work_of_half_precision_moves_half_the_bytes():
+    image = te.placeholder((64,), dtype="float16", name="image")
+    mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
+    assert task_work(mod).bytes == 2 * (64 + 64)

@@ -108,3 +108,16 @@ def test_no_more_trials_than_asked_and_what_ends_a_run_ends_all_of_it(trials, wh
 
     done = in_whole_batches(run, 8, trials)
     assert batches == sizes and done == (trials if why == "trials" else 5, why)
+
+
+def test_the_trials_reach_each_run(tmp_path, log, monkeypatch):
+    asked = []
+
+    def run(tasks, *, num_trials_per_iter, max_trials, **_):
+        asked.append((num_trials_per_iter, max_trials))
+        return SimpleNamespace(trials=max_trials, why_ended="trials")
+
+    monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
+    made = tuner(tmp_path)
+    made.tune([], KERNELS, StopRequest(), 19, 8)
+    assert asked == [(8, 16), (3, 3)] and made.trials == 19

@@ -37,7 +37,6 @@ OTHER_TARGET = Target({"kind": "llvm", "num-cores": 2})
 MOD = IRModule({"main": create_prim_func(matmul(8, 8, 8))})
 KEY = structural_hash(MOD)
 
-TARGET = cpu_target("auto", 1)
 ROWS = np.random.default_rng(0).standard_normal((8, 16)).astype("float32")
 
 

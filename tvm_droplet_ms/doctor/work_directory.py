@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..kernel_tuning.records import RECORDS, WORKLOADS
 from ..session.one_writer import SecondWriterError, only_writer
-from ..session.torn_database import mend_torn_end, torn_ends
+from ..session.torn_database import RECORDS, WORKLOADS, mend_torn_end, torn_ends
 from ..session.work_dir import SETTINGS
 from .finding import Finding
 from .gpu import gpu_target

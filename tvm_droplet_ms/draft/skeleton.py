@@ -39,7 +39,7 @@ class NestAccess:
     - ``is_write``: whether the block writes it.
     - ``itemsize``: the bytes of an element.
     - ``touched``, ``runs``: the bytes that each loop with the loops within it touches, and how many
-      contiguous bytes among them, the innermost loop first; see ``loop_context.Access``.
+      contiguous bytes among them, the innermost loop first; see ``nests.Access``.
     - ``strides``: the elements that one step of each loop moves along the buffer, the innermost
       loop first; 0 where the region does not depend on it.
     """
@@ -62,7 +62,8 @@ class Nest:
     - ``extents``: the iterations of each.
     - ``reduces``: whether each runs over an axis that is reduced.
     - ``single``: whether the body of each is one statement.
-    - ``operations``: the operations of one execution of the block; see ``operations.operations``.
+    - ``operations``: the operations of one execution of the block; see
+      ``loop_context.operations``.
     - ``accesses``: the writes of the block, then its reads.
     """
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ..session.torn_database import RECORDS
 from .errors import KernelError, KernelInterrupted
-from .records import RECORDS, RESULT, count_records, workload_hash
+from .records import RESULT, count_records, workload_hash
 
 CHECKS = "check_"
 """The prefix of the folders that schedules are checked in; a killed run leaves one."""

@@ -16,12 +16,7 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from ..session.archive import replacing
-
-WORKLOADS = "database_workload.json"
-"""TVM's file of workloads, one a line."""
-
-RECORDS = "database_tuning_record.json"
-"""TVM's file of records, one a line: ``[workload, [trace, secs, target, arguments]]``."""
+from ..session.torn_database import RECORDS, WORKLOADS
 
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""

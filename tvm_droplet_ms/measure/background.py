@@ -47,11 +47,15 @@ class BackgroundRunner(PyRunner):
         try:
             results = [future.result() for future in self._runner.run(runner_inputs)]
         # No code of a candidate runs in this process, so the fault is not a candidate's.
-        except BaseException as error:
+        except Exception as error:
             failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
             self.failures[failure.kind] += len(runner_inputs)
             # Empty times are those of a candidate that was not measured (``failures.py``).
             results = [RunnerResult([], str(failure)) for _ in runner_inputs]
+        except BaseException as error:
+            for future in futures:
+                future.set_exception(error)
+            raise
         for future, result in zip(futures, results, strict=True):
             future.set_result(result)
 

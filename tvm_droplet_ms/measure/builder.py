@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A builder with worker processes that stay up."""
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -211,7 +212,8 @@ class WarmBuilder(PyBuilder):
         os.makedirs(directory, exist_ok=True)
         if not folder:
             return tempfile.mkdtemp(dir=directory)
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
         os.mkdir(folder, mode=0o700)
         return folder
 

@@ -14,9 +14,10 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from ..display.state import shown_us
 from ..kernel_tuning.machine import MACHINE, flop_of
-from ..kernel_tuning.records import RECORDS, RESULT, WORKLOADS
+from ..kernel_tuning.records import RESULT
 from ..report import shown_share
 from ..session.archive import replacing
+from ..session.torn_database import RECORDS, WORKLOADS
 from ..session.work_dir import SETTINGS
 from .curve import curve
 from .decision_worth import decision_worths

@@ -61,20 +61,23 @@ class StopRequest:
         Signals are left alone where they are ignored, and outside the main thread.
         """
 
-        def ask(_number: int, _frame: FrameType | None) -> None:
-            self._asked.set()
-            restore()
-
-        with handling(ask) as restore:
+        with handling(lambda _number, _frame: self._asked.set(), once=True):
             yield
 
 
 @contextmanager
-def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[Callable[[], None]]:
+def handling(
+    handler: Callable[[int, FrameType | None], None], *, once: bool = False
+) -> Iterator[None]:
     """Within it, a handler gets the ``SIGNALS`` that are not ignored, in the main thread alone.
 
-    Yields a function that puts back the handlers of before, as the end does.
+    ``once``: whether the first signal puts back the handlers of before, as the end does.
     """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if once:
+            restore()
+        handler(number, frame)
 
     def restore() -> None:
         for number, own in before.items():
@@ -82,8 +85,11 @@ def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[Calla
 
     is_main = threading.current_thread() is threading.main_thread()
     handled = [one for one in SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in handled}
+    # Known before the first is replaced: a signal may arrive at once.
+    before = {number: signal.getsignal(number) for number in handled}
     try:
-        yield restore
+        for number in handled:
+            signal.signal(number, handle)
+        yield
     finally:
         restore()

@@ -81,6 +81,7 @@ class Watch:
             if name not in told:
                 secs = best[key][1] if key in best else math.inf
                 self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs))
+                told.add(name)
 
     @property
     def is_spent(self) -> bool:

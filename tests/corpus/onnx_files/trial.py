@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from ..beside import RIGHT, row_deviation, timed_in_turns
 from .catalogue import ENTRIES, Entry
@@ -25,7 +24,12 @@ NAIVE_SHARE, NAIVE_TIME = 0.05, 0.05
 def run_named(job: tuple[str, float, int | None]) -> dict[str, Any]:
     """The row of an entry: its name, the seconds of its budget, and the most trials."""
     name, secs, trials = job
-    return run(next(each for each in ENTRIES if each.name == name), secs, trials)
+    start = time.monotonic()
+    try:
+        return run(next(each for each in ENTRIES if each.name == name), secs, trials)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"[:300]
+        return {"name": name, "state": "failed", "why": why, "secs": _since(start)}
 
 
 def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
@@ -98,6 +102,8 @@ def _given(entry: Entry) -> dict[str, np.ndarray] | None:
 
 def _reference(path: Path, entry: Entry) -> tuple[dict[str, np.ndarray], Any]:
     """Inputs by name, and what runs ONNX Runtime on one thread on the file as it is."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
     options.log_severity_level = 3

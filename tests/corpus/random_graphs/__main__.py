@@ -59,7 +59,9 @@ def _options() -> argparse.Namespace:
 
 def _rows(jobs: Iterable[Job], secs: float, workers: int = 1) -> Iterator[dict[str, Any]]:
     preload = [f"{__package__}.preload"]
-    for (_, seed, _), found in run_each(run_job, jobs, secs, workers=workers, preload=preload):
+    for (_, seed, _), found in run_each(
+        run_job, jobs, secs, workers=workers, preload=preload, fresh=True
+    ):
         if isinstance(found, Fault):
             yield {"seed": seed, "status": found.kind, "why": found.why}
         else:

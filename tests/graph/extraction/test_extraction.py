@@ -59,11 +59,14 @@ def enumerated(problem):
 
 def solvable(seeds, layouts, change=lambda problem: problem):
     """Random problems that have a plan, each with the cost of its cheapest."""
+    count = 0
     for seed in seeds:
         problem = change(random_problem(np.random.default_rng(seed), layouts))
         expected = enumerated(problem)
         if expected < float("inf"):
+            count += 1
             yield problem, expected
+    assert count
 
 
 def check_plan(problem, plan):

@@ -166,7 +166,7 @@ class TruePrice:
 
 
 each_small_model = pytest.mark.parametrize(
-    ("name", "seed"), [(name, seed) for name in ("network", "attention") for seed in range(4)]
+    ("name", "seed"), [(name, seed) for name in ("network", "attention") for seed in range(6)]
 )
 
 

@@ -107,6 +107,14 @@ def test_a_tuned_winograd_convolution_is_the_direct_one(tile, size, padding):
     assert kernel_chain.unscheduled(run.compiled) == []
 
 
+def test_without_a_schedule_it_computes_the_same():
+    data, weights, bias = random_layer((6, 6))
+    mod = WinogradConvolutions(lambda shape: 4)(convolution(data.shape, weights, bias))
+    (output,) = kernel_chain.execute(kernel_chain.fuse(mod), [data])
+    expected = np.maximum(direct(data, weights, (1, 1, 1, 1)) + bias, 0)
+    assert np.abs(output - expected).max() <= TOLERANCE[4] * np.abs(expected).max()
+
+
 def test_a_residual_add_fuses_too():
     data, weights, bias = random_layer((6, 6), 16, 16)
     mod = WinogradConvolutions(lambda shape: 4)(

@@ -5,7 +5,7 @@ import math
 from statistics import geometric_mean
 
 import pytest
-from made_up_tasks import MadeUpTask, by_gradient, by_priorities, make_tasks
+from made_up_tasks import MadeUpTask, by_gradient, by_priorities, by_turns, make_tasks
 
 from tvm_droplet_ms.tuning.budget.ending import batch_size
 from tvm_droplet_ms.tuning.budget.priorities import NEAR_PATIENCE, PATIENCE, Priorities, Stake
@@ -174,15 +174,17 @@ def test_run_is_never_over_its_clock_by_more_than_a_batch(kind, secs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_is_faster_than_by_gradient(kind):
+def test_model_is_faster_than_by_gradient_and_by_turns(kind):
     """At equal clocks; the times of the models relative to those of the rule."""
-    ratios = []
+    gradient, turns = [], []
     for seed in range(12):
         tasks = make_tasks(seed, kind=kind, batches=400)
         for secs in (120.0, 200.0):
             ours = by_priorities(tasks, priorities_of(tasks), secs).latency()
-            ratios.append(by_gradient(tasks, secs).latency() / ours)
-    assert geometric_mean(ratios) > 1.0
+            gradient.append(by_gradient(tasks, secs).latency() / ours)
+            turns.append(by_turns(tasks, secs).latency() / ours)
+    assert geometric_mean(gradient) > 1.0
+    assert geometric_mean(turns) > 1.05
 
 
 def test_gradient_of_the_comparison_is_the_published_one():

@@ -172,11 +172,13 @@ def test_task_that_had_just_begun_has_its_first_seeds():
     database = MemoryDatabase()
     measure(database, near)
     search, fresh = search_of(new), search_of(new)
-    measure(database, new, count=2)
+    best = measure(database, new, count=2)
     search.history.load(database, search.replayer)
     seeds = TaskSeeds([near], database, TARGET)
     assert len(search.history) == 2
     assert seeds(search) == seeds(fresh) == seeds.transferred(fresh.spaces) != []
+    # Its own best too; the explorer leaves out what was measured.
+    assert best in TaskSeeds([new], database, TARGET).transferred(fresh.spaces)
 
 
 def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():

@@ -200,8 +200,8 @@ def test_rnn(kind, bias):
 
 
 def test_states_are_inputs():
-    states = torch.randn(1, 3, 7), torch.randn(1, 3, 7)
-    check(nn.LSTM(5, 7), torch.randn(4, 3, 5), states)
+    states = torch.randn(4, 3, 7), torch.randn(4, 3, 7)
+    check(nn.LSTM(5, 7, 2, bidirectional=True), torch.randn(4, 3, 5), states)
     check(nn.GRU(5, 7, bias=False), torch.randn(4, 3, 5), torch.randn(1, 3, 7))
 
 

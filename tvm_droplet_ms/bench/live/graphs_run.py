@@ -44,7 +44,10 @@ class _Unbind(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def combine_matmuls(mod: IRModule) -> IRModule | None:
-    """Merge the matmuls of one input. None where there is nothing to merge."""
+    """Merge the matmuls of one input by ``CombineParallelMatmul``; None where nothing is to merge.
+
+    That pass leaves constants alone, so that they are parameters meanwhile.
+    """
     unbind, main = _Unbind(mod), mod["main"]
     body = unbind.visit_expr(main.body)
     function = relax.Function([*main.params, *unbind.constants], body, main.ret_ty)

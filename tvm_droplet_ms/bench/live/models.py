@@ -96,6 +96,7 @@ def main() -> int:
         timed = store.get(name, "models_timing", settings)
         failures += timed is None
         if timed is not None:
+            failures += sum(name in runs for name in timed["refused"])
             rows += model_rows(model, runs, timed)
     print("\n" + align(rows))
     return 1 if failures and not args.report else 0

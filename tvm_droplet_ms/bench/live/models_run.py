@@ -29,7 +29,7 @@ def tune_model(task: Task) -> dict[str, Any]:
     deadline = started + 60.0 * (settings["minutes"] - before["minutes"])
     model = load_model(settings["model"])
     if settings["method"] == "static_shape_tuning":
-        found = tune_with_tvm(model, work_dir, deadline, settings["seed"])
+        found = tune_with_tvm(model, work_dir, deadline, settings["seed"], settings["threads"])
     else:
         result = tune(
             model,

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from ...deviation import largest_deviation
+from ...measure import TaskFailed
+from ...session.threads import set_own_threads
 from ...tuning.frontends import import_model
 from ..model_zoo import load_model
 from .baselines import BASELINES
-from .programs import Program, ProgramError, time_in_turns
+from .gpu.rows import last_words
+from .programs import Program, time_in_turns
 from .store import Task, environment, serve
 
 REFERENCE = "ONNX Runtime"
@@ -22,9 +25,11 @@ def time_programs(task: Task) -> dict[str, Any]:
     """Time every library of a model, and every program that can run it, once a round.
 
     Returns ``secs``, the seconds of each round by the program's name; ``deviations`` of outputs
-    from those of ONNX Runtime; ``refused``, why a program does not run the model; ``environment``.
+    from those of ONNX Runtime; ``refused``, why a program does not run the model, such as a package
+    that is missing; ``environment``.
     """
     settings = task.settings
+    set_own_threads(settings["threads"])
     generator = np.random.default_rng(0)
     imported = import_model(load_model(settings["model"]))
     inputs = [spec.random(generator) for spec in imported.inputs]
@@ -35,31 +40,25 @@ def time_programs(task: Task) -> dict[str, Any]:
     given |= {name: {"name": name} for name in BASELINES}
     programs: dict[str, Program] = {}
     refused: dict[str, str] = {}
+    shared = {"model": settings["model"], "threads": settings["threads"]}
     with tempfile.TemporaryDirectory(prefix="droplet_programs_") as folder:
-        np.savez(Path(folder) / "inputs.npz", *inputs)
-        shared = {
-            "model": settings["model"],
-            "threads": settings["threads"],
-            "inputs": str(Path(folder) / "inputs.npz"),
-        }
         try:
             for number, (name, own) in enumerate(given.items()):
                 files = Path(folder) / str(number)
                 files.mkdir()
                 try:
-                    programs[name] = Program({**shared, **own}, files)
-                except ProgramError as error:
-                    refused[name] = str(error)
-            if REFERENCE not in programs:
-                raise SystemExit(f"{REFERENCE} does not run the model: {refused[REFERENCE]}")
-            secs = time_in_turns(programs, settings["rounds"])
+                    programs[name] = Program({**shared, **own}, inputs, files)
+                except TaskFailed as failure:
+                    refused[name] = last_words(failure)
+            secs, failures = time_in_turns(programs, settings["rounds"])
         finally:
             for program in programs.values():
                 program.close()
+    refused |= {name: last_words(failure) for name, failure in failures.items()}
+    if REFERENCE not in programs:
+        raise SystemExit(f"{REFERENCE} does not run the model: {refused[REFERENCE]}")
     expected = programs[REFERENCE].outputs
-    deviations = {
-        name: largest_deviation(program.outputs, expected) for name, program in programs.items()
-    }
+    deviations = {name: largest_deviation(programs[name].outputs, expected) for name in secs}
     return {
         "secs": secs,
         "deviations": deviations,

@@ -37,7 +37,7 @@ _BATCH = 8
 
 
 def tune_with_tvm(
-    model: Any, work_dir: str | os.PathLike[str], deadline: float, seed: int
+    model: Any, work_dir: str | os.PathLike[str], deadline: float, seed: int, threads: int
 ) -> dict[str, Any]:
     """Tune a model as TVM's pipeline does.
 
@@ -47,8 +47,8 @@ def tune_with_tvm(
     ``trials``; ``kernels``, each with its name, weight and how its schedule was found; ``parts``,
     seconds of each; ``compiled``, the compiled model.
     """
-    set_worker_threads(1)
-    target = cpu_target("auto", 1)
+    set_worker_threads(threads)
+    target = cpu_target("auto", threads)
     parts = Parts()
     with parts("import"):
         mod = import_model(model).mod

@@ -4,17 +4,17 @@
 Runtimes in one process share thread pools and allocators, and one that crashes ends them all.
 """
 
-import json
-import re
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ...measure import TaskFailed, WorkerPool
+
+Arrays = list[np.ndarray]
 
 WARMING = 2
 """Rounds that do not count."""
@@ -22,117 +22,91 @@ WARMING = 2
 PAUSE_SECS = 0.05
 """Between two runs: threads of the one before stop spinning."""
 
+MAKING_SECS = 900.0
+RUN_SECS = 120.0
+"""The most that making a program and its first run may take, and a run."""
 
-class ProgramError(Exception):
-    """A program cannot run the model; the message is its last error, or the last line printed."""
 
-
-@dataclass
 class Program:
-    """A process that runs a model once for each line that it is sent.
+    """A process that holds a model, ready to run.
 
-    - ``settings``: ``name`` of a baseline, or ``library``, the path of a compiled model; ``model``,
-      ``threads`` and ``inputs``, the path of an ``.npz`` file.
+    - ``settings``: ``name`` of a baseline, or ``library``, the path of a compiled model; ``model``
+      and ``threads``.
+    - ``inputs``: the model's inputs.
     - ``folder``: an existing directory for its files.
 
-    Raises ``ProgramError`` if the process ends before the model has run once.
+    ``outputs`` are those of the first run. Raises ``TaskFailed`` if the model does not run.
     """
 
-    settings: Mapping[str, Any]
-    folder: Path
-    outputs: list[np.ndarray] = field(init=False)
-
-    def __post_init__(self) -> None:
-        log = self.folder / "log"
-        command = [sys.executable, "-m", f"{__package__}.programs"]
-        with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                [*command, json.dumps({**self.settings, "folder": str(self.folder)})],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        try:
-            self._read()
-        except ProgramError as error:
-            raise ProgramError(_reason(log.read_text()) or str(error)) from error
-        with np.load(self.folder / "outputs.npz") as file:
-            self.outputs = [file[name] for name in file.files]
+    def __init__(self, settings: Mapping[str, Any], inputs: Arrays, folder: Path) -> None:
+        # A model may be larger than what a worker may grow by.
+        self._pool = WorkerPool(1, max_growth=sys.maxsize)
+        making = self._pool.submit(MAKING_SECS, _begin, dict(settings), inputs, folder)
+        self.outputs: Arrays = making.result()
 
     def time(self) -> float:
-        """Run the model once; returns the seconds."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return self._read()
+        """Run the model once; returns the seconds. Raises ``TaskFailed`` if it does not run."""
+        return float(self._pool.submit(RUN_SECS, _timed).result())
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _read(self) -> float:
-        """The next line that is a number: some runtimes print lines of their own."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(_MARK):
-                return float(line.removeprefix(_MARK))
-        raise ProgramError(f"it ended with exit status {self._process.wait()}")
+        self._pool.close()
 
 
-def time_in_turns(programs: Mapping[str, Program], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each program in each round, by name."""
+def time_in_turns(
+    programs: Mapping[str, Program], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, TaskFailed]]:
+    """Seconds of each program in each round, by name, and the failures of those that failed."""
     secs: dict[str, list[float]] = {name: [] for name in programs}
+    failures: dict[str, TaskFailed] = {}
     for number in range(-WARMING, rounds):
-        for name, program in programs.items():
-            taken = program.time()
+        for name in list(secs):
+            try:
+                taken = programs[name].time()
+            except TaskFailed as failure:
+                failures[name] = failure
+                del secs[name]
+                continue
             time.sleep(PAUSE_SECS)
             if number >= 0:
                 secs[name].append(taken)
-    return secs
+    return secs, failures
 
 
-_MARK = "seconds: "
-
-_LONGEST = 120
-"""Characters of a reason."""
+_run: Callable[[], Arrays]
+"""What this worker process runs."""
 
 
-def _reason(printed: str) -> str:
-    """The last line that names an error, or the last line; empty where nothing was printed."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)]
-    return (errors or lines or [""])[-1][:_LONGEST]
+def _begin(settings: Mapping[str, Any], inputs: Arrays, folder: Path) -> Arrays:
+    """Make the program of this process, and run it once."""
+    global _run
+    _run = _make(settings, inputs, folder)
+    return [np.array(output) for output in _run()]
 
 
-def _serve(settings: Mapping[str, Any]) -> None:
-    """Make the program, run it once, and then once for each line of standard input."""
-    folder = Path(settings["folder"])
-    with np.load(settings["inputs"]) as file:
-        inputs = [file[name] for name in file.files]
-    run = _make(settings, folder, inputs)
-    np.savez(folder / "outputs.npz", *run())
-    print(f"{_MARK}0", flush=True)
-    for _ in sys.stdin:
-        start = time.perf_counter()
-        run()
-        print(f"{_MARK}{time.perf_counter() - start}", flush=True)
+def _timed() -> float:
+    start = time.perf_counter()
+    _run()
+    return time.perf_counter() - start
 
 
-def _make(settings: Mapping[str, Any], folder: Path, inputs: Sequence[np.ndarray]) -> Any:
+def _make(
+    settings: Mapping[str, Any], inputs: Sequence[np.ndarray], folder: Path
+) -> Callable[[], Arrays]:
     if "library" in settings:
         from ...session.threads import set_own_threads
         from ...tuning.compile.compiled_model import CompiledModel
 
         set_own_threads(settings["threads"])
         compiled = CompiledModel.load(Path(settings["library"]))
-        return lambda: compiled(inputs)
+        outputs, timer = list(compiled(inputs)), compiled.timer(inputs)
+
+        def run() -> Arrays:
+            timer()
+            return outputs
+
+        return run
     from .baselines import BASELINES, ModelFiles
 
     make = BASELINES[settings["name"]]
     return make(ModelFiles(settings["model"], folder), list(inputs), settings["threads"])
-
-
-if __name__ == "__main__":
-    _serve(json.loads(sys.argv[1]))

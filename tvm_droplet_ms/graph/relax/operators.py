@@ -27,7 +27,7 @@ def _read_strided_slice(call: relax.Call) -> Operator:
     shape = shape_of(call.args[0])
     axes = axes_in(call.args[1], len(shape))
     strides = ints(call.args[4]) if len(call.args) > 4 else (1,) * len(axes)
-    require(min(strides, default=1) > 0 and not call.attrs.assume_inbound)
+    require(bool(axes) and min(strides) > 0 and not call.attrs.assume_inbound)
     pieces = zip(axes, ints(call.args[2]), ints(call.args[3]), strides, strict=True)
     bounds = [slice(b, e, s).indices(shape[axis]) for axis, b, e, s in pieces]
     return operator(

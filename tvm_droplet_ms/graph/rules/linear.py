@@ -60,17 +60,15 @@ def _changed_pools(name: str, graph: EGraph, when: Conditions) -> Iterator[Equal
         op = pool.operator
         is_average = op.name == "avg_pool2d"
         counted = is_average and op.get("count_include_pad") and any(op.get("padding"))
-        fits = (
-            when("averages", is_average)
-            if name == "multiply"
-            else when("padding is not counted", not counted)
-        )
-        channel = {axes_of(op).channel}
-        if fits and when("one for each channel", varies_along(graph.shape(weight), 4) <= channel):
+        condition = ("padding is not counted", not counted)
+        if name == "multiply":
+            condition = ("averages", is_average)
+        one_each = varies_along(graph.shape(weight), 4) <= {axes_of(op).channel}
+        if when(*condition) and when("one for each channel", one_each):
             yield Equality(number, call(name, Term(op, (value,)), weight))
 
 
-def identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
+def _identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """conv(x, w) + x * s = conv(x, w + the identity's kernel times s)."""
     for number, node in graph.named("add"):
         for layer, branch in (node.children, node.children[::-1]):
@@ -226,7 +224,7 @@ LINEAR: tuple[Rule, ...] = (
     _rule("kernel like a sibling's", _enlarged, "equal dilation, or one weight"),
     _rule(
         "identity branch",
-        identities,
+        _identities,
         "centred",
         "equal shapes",
         "one group",

@@ -21,7 +21,7 @@ import numpy as np
 from ..searchable import Environment, Found
 
 
-@dataclass
+@dataclass(eq=False)
 class Child:
     """An edge of the tree."""
 
@@ -36,8 +36,10 @@ class Child:
         return self.total / self.visits if self.visits else -math.inf
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
+    """A state of the tree."""
+
     state: Any
     untried: list[str]
     children: dict[str, Child] = field(default_factory=dict)

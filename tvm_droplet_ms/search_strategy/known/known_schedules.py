@@ -42,7 +42,12 @@ def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
             f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
             "of a file of known schedules, or None"
         )
-    return read_schedules(Path(known))
+    return _read_once(Path(known))
+
+
+@cache
+def _read_once(path: Path) -> tuple[TunedTask, ...]:
+    return read_schedules(path)
 
 
 def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
@@ -54,7 +59,6 @@ def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
-@cache
 def read_schedules(path: Path) -> tuple[TunedTask, ...]:
     """Read a file of ``write_schedules``.
 

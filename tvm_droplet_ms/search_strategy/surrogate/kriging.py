@@ -46,6 +46,7 @@ class Kriging:
 
     def predict(self, points: np.ndarray, prior_mean: np.ndarray | None) -> Prediction:
         """Predict the values at points, given their prior means; None if it was fitted without."""
+        assert prior_mean is not None or self.weight == 0.0
         prediction = self.process.predict(points)
         if prior_mean is not None:
             prediction.mean = prediction.mean + self.weight * prior_mean

@@ -21,7 +21,7 @@ from ...model.kernels.kernel_pass import why_not_schedulable
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import PriorLike
-from ...session.roofline import MachineRates, measure_machine, task_bound
+from ...session.roofline import MachineRates, task_bound
 from .pick_pace import HEAVY_SHARE, LEAST, MOST, PickPace, weighing
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers
@@ -53,7 +53,7 @@ def pick_schedules(
     work_dir: str | os.PathLike[str] | None = None,
     prior: PriorLike = "auto",
     known: KnownLike = "auto",
-    rates: MachineRates | None = None,
+    rates: MachineRates,
     seed: int = 0,
     pace: PickPace | None = None,
     workers: PickWorkers | None = None,
@@ -75,7 +75,6 @@ def pick_schedules(
     tasks = [task for task in tasks if not is_scheduled(task)]
     reasons = {str(task.task_name): why_not_tunable(task) for task in tasks}
     tasks = [task for task in tasks if is_tunable(task)]
-    rates = measure_machine() if rates is None else rates
     bounds = [task_bound(task.dispatched[0], rates) or 0.0 for task in tasks]
     stakes = [int(task.weight) * bound for task, bound in zip(tasks, bounds, strict=True)]
     file = None if work_dir is None else PickFile(work_dir)

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,12 @@ class FirstPicks:
 
 def task_key(mod: IRModule, target: Target) -> str:
     """The key of a task in the file of picks: TVM's version, the target and the workload."""
-    return f"{metadata.version('apache-tvm')} {structural_hash(mod)} {target_text(target)}"
+    return f"{_version()} {structural_hash(mod)} {target_text(target)}"
+
+
+@cache
+def _version() -> str:
+    return metadata.version("apache-tvm")
 
 
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:
