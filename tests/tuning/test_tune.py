@@ -130,7 +130,8 @@ def test_time_that_is_too_short_for_schedules_gives_the_model_as_it_is(
     result = tune(model, time_budget_s=0.1, work_dir=tmp_path)
     np.testing.assert_allclose(result(image), expected, rtol=1e-4, atol=1e-4)
     assert {row.schedule for row in result.kernels} == {"untouched"}
-    unpicked, late = result.notes
+    # On a busy machine the compiler may have been late too, which is a note of its own.
+    unpicked, *_, late = result.notes
     assert result.why_ended == "time" and "too short to pick one" in unpicked
     assert re.match(r"the time was over \d+ s before .* pass a larger time_budget_s", late)
 
