@@ -5,13 +5,17 @@
 ``docs/data/forecast_runs.jsonl`` for each run; runs that have a line are left out, so that it goes
 on where it was stopped. ``python training/forecast.py fit`` prints the constants, how often the
 interval holds, and what ``stop=`` spends and keeps, each layer predicted from the nine others. Run
-the first on an idle machine.
+the first on an idle machine. ``python training/forecast.py models`` holds the forecast of whole
+models (``tuning/budget/outlook.py``) against the runs of ``training/models``, in their order: every
+kernel counts once, and the roofline is an estimate of their machine's.
 """
 
 import argparse
 import json
 import math
+import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +36,7 @@ LAYERS = (
     *("conv2d", "dense", "softmax", "conv2d_nchw", "conv2d_1x1", "conv2d_7x7", "batch_matmul"),
     *("depthwise_56", "conv2d_c9", "matmul_1024"),
 )
+MODELS = Path(__file__).resolve().parent / "models"
 TRIALS = 128
 """The trials that ``stop=`` is held to; each run has ``AHEAD`` more."""
 
@@ -41,11 +46,14 @@ STOPS = (0.005, 0.007, 0.008, 0.01, 0.015, 0.02)
 def main() -> None:
     """Tune, or fit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["run", "fit"])
+    parser.add_argument("command", choices=["run", "fit", "models"])
     parser.add_argument("--seeds", type=int, default=4)
     arguments = parser.parse_args()
     if arguments.command == "fit":
         report([json.loads(line) for line in DATA.read_text().splitlines()])
+        return
+    if arguments.command == "models":
+        report_models()
         return
     done = {(line["layer"], line["seed"]) for line in map(json.loads, DATA.open())}
     for seed in range(arguments.seeds):
@@ -180,6 +188,83 @@ def report(runs: list[dict[str, Any]]) -> None:
             f"stop={stop}: {speed:.1%} of the speed, worst {min(kept):.1%}, "
             f"{np.mean(spent):.0%} of the trials"
         )
+
+
+def report_models() -> None:
+    """Print what was forecast of each archive's run at some moments, and what it gained then."""
+    from tvm_droplet_ms.tuning.budget.ending import SECS_PER_TRIAL
+    from tvm_droplet_ms.tuning.budget.outlook import HIGH, LOW, outlook
+
+    pairs = []
+    for archive in sorted(MODELS.glob("*-5min.tar.xz")):
+        bounds, trials = recorded(archive)
+        for share in (0.35, 0.5, 0.65):
+            for ahead in (60, 120, 171):
+                now = round(len(trials) * share)
+                best, later = bests(trials[:now]), bests(trials[: now + ahead])
+                if now + ahead > len(trials) or len(best) < 0.8 * len(bounds):
+                    continue
+                count = Counter(kernel for kernel, _ in trials[:now])
+                kernels = [
+                    _Recorded(secs, bounds[kernel] / secs, count[kernel])
+                    for kernel, secs in best.items()
+                ]
+                forecast = outlook(kernels, ahead * SECS_PER_TRIAL).gain
+                gained = 1.0 - sum(later[kernel] for kernel in best) / sum(best.values())
+                pairs.append((forecast, gained))
+                print(
+                    f"{archive.name.split('-5min')[0]}, {now} trials and {ahead} more: "
+                    f"forecast {forecast:.2%}, gained {gained:.2%}"
+                )
+    means, gains = np.array(pairs).T
+    low, high = np.quantile(gains / means, [0.1, 0.9])
+    held = ((gains >= LOW * means) & (gains <= HIGH * means)).mean()
+    print(f"{len(pairs)} moments: forecast {means.mean():.2%}, gained {gains.mean():.2%}")
+    print(f"four of five gained {low:.2f} to {high:.2f} times the forecast; held: {held:.0%}")
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A kernel at a moment of a recorded run; see ``outlook.Kernel``."""
+
+    secs: float
+    roofline_share: float
+    trials: int
+
+
+def recorded(archive: Path) -> tuple[dict[int, float], list[tuple[int, float]]]:
+    """The rooflines of a run's kernels in seconds, and its trials in order: kernel and seconds."""
+    from tvm_ffi import structural_hash
+
+    from tvm.s_tir.meta_schedule.database import JSONDatabase
+    from tvm_droplet_ms.session.roofline import MachineRates, task_bound
+    from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS
+
+    rates = MachineRates(168e9, (2**17, 2**20, 2**23, 2**26), (100e9, 60e9, 30e9, 15e9))
+    with tempfile.TemporaryDirectory() as directory, tarfile.open(archive) as tar:
+        tar.extractall(directory, filter="data")
+        (folder,) = Path(directory).iterdir()
+        database = JSONDatabase(str(folder / WORKLOADS), str(folder / RECORDS))
+        mods = {
+            structural_hash(record.workload.mod) % 2**64: record.workload.mod
+            for record in database.get_all_tuning_records()
+        }
+        hashes = [int(json.loads(line)[0]) % 2**64 for line in (folder / WORKLOADS).open()]
+        trials = [
+            (int(line[0]), float(np.mean(line[1][1])) if line[1][1] else math.inf)
+            for line in map(json.loads, (folder / RECORDS).open())
+        ]
+    bounds = {kernel: task_bound(mods[hashes[kernel]], rates) or 0.0 for kernel, _ in trials}
+    return bounds, trials
+
+
+def bests(trials: list[tuple[int, float]]) -> dict[int, float]:
+    """The best seconds of each kernel that has some; failures have more than a day."""
+    best: dict[int, float] = {}
+    for kernel, secs in trials:
+        if secs < 86400.0:
+            best[kernel] = min(best.get(kernel, math.inf), secs)
+    return best
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from tvm.target import Target
 
 from ..session.errors import ModelError
+from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel, time_in_alternation
 from .frontends.imported import Arrays, InputSpec
@@ -140,6 +141,11 @@ class TuneResult:
         """The ``relax.VMExecutable``, for ``relax.VirtualMachine``."""
         return self.compiled.executable
 
+    @property
+    def outlook(self) -> Outlook:
+        """The expected gain of a further minute, of the kernels that have a schedule."""
+        return outlook([row for row in self.kernels if row.schedule != "untouched"])
+
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
         """Run the model.
 
@@ -189,6 +195,7 @@ class TuneResult:
             "reference": self.check.reference.name,
             "trials": self.trials,
             "why_ended": self.why_ended,
+            "outlook": asdict(self.outlook),
             "failures": dict(self.failures),
             "kernels": [asdict(row) for row in self.kernels],
             "seconds": dict(self.secs_of),

@@ -18,6 +18,7 @@ def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> 
         *_beside(beside or {}),
         f"deviation  {result.deviation:.1e} of the scale of its row, from {reference}",
         f"trials     {result.trials}{_ending(result)}",
+        f"outlook    {result.outlook}",
         f"work_dir   {result.work_dir}",
         *(f"note       {note}" for note in result.notes),
         "",
