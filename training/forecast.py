@@ -209,8 +209,9 @@ def report_models() -> None:
                     _Recorded(secs, bounds[kernel] / secs, count[kernel])
                     for kernel, secs in best.items()
                 ]
-                forecast = outlook(kernels, ahead * SECS_PER_TRIAL).gain
-                gained = 1.0 - sum(later[kernel] for kernel in best) / sum(best.values())
+                total = sum(best.values())
+                forecast = outlook(kernels, total, ahead * SECS_PER_TRIAL).gain
+                gained = 1.0 - sum(later[kernel] for kernel in best) / total
                 pairs.append((forecast, gained))
                 print(
                     f"{archive.name.split('-5min')[0]}, {now} trials and {ahead} more: "

@@ -2,6 +2,7 @@
 """The result of ``tune``."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -143,8 +144,9 @@ class TuneResult:
 
     @property
     def outlook(self) -> Outlook:
-        """The expected gain of a further minute, of the kernels that have a schedule."""
-        return outlook([row for row in self.kernels if row.schedule != "untouched"])
+        """The expected gain of a further minute of tuning."""
+        tunable = [row for row in self.kernels if row.trials or row.schedule != "untouched"]
+        return outlook(tunable, math.fsum(row.secs for row in self.kernels))
 
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
         """Run the model.

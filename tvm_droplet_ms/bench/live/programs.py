@@ -42,7 +42,11 @@ class Program:
         # A model may be larger than what a worker may grow by.
         self._pool = WorkerPool(1, max_growth=sys.maxsize)
         making = self._pool.submit(MAKING_SECS, _begin, dict(settings), inputs, folder)
-        self.outputs: Arrays = making.result()
+        try:
+            self.outputs: Arrays = making.result()
+        except BaseException:
+            self.close()
+            raise
 
     def time(self) -> float:
         """Run the model once; returns the seconds. Raises ``TaskFailed`` if it does not run."""

@@ -55,10 +55,13 @@ class Outlook:
         )
 
 
-def outlook(kernels: Sequence[Kernel], secs: float = _MINUTE) -> Outlook:
-    """Forecast the gain of further seconds. ``kernels``: those that can be tuned."""
-    total = math.fsum(kernel.secs for kernel in kernels)
-    if not total > 0.0:
+def outlook(kernels: Sequence[Kernel], model_secs: float, secs: float = _MINUTE) -> Outlook:
+    """Forecast the gain of further seconds.
+
+    ``kernels``: those that can be tuned. ``model_secs``: the time of all kernels, those that cannot
+    be tuned included.
+    """
+    if not kernels or not model_secs > 0.0:
         return Outlook(0.0, 0.0, 0.0)
     gained = [0.0] * len(kernels)
     trials = [kernel.trials for kernel in kernels]
@@ -73,5 +76,5 @@ def outlook(kernels: Sequence[Kernel], secs: float = _MINUTE) -> Outlook:
         chosen = max(range(len(kernels)), key=expected)
         gained[chosen] += expected(chosen)
         trials[chosen] += LARGEST
-    gain = math.fsum(gained) / total
+    gain = math.fsum(gained) / model_secs
     return Outlook(gain, LOW * gain, HIGH * gain)
