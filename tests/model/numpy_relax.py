@@ -6,6 +6,7 @@ It computes in float64, so that it shows what a pass changed and not what roundi
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy import special
 
 from tvm import relax
 from tvm.ir import GenericConst
@@ -169,6 +170,8 @@ OPERATORS = {
     "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, float(attrs.alpha) * x),
     "relax.negative": plain(np.negative),
     "relax.sqrt": plain(np.sqrt),
+    "relax.exp": plain(np.exp),
+    "relax.nn.gelu": plain(lambda x: x * (1 + special.erf(x / 2**0.5)) / 2),
     "relax.tanh": plain(np.tanh),
     "relax.sigmoid": plain(lambda x: 1 / (1 + np.exp(-x))),
     "relax.clip": plain(np.clip),

@@ -28,7 +28,8 @@ def write_machine(
 
     ``elsewhere``: the name of what measured, servers or a GPU, whose peak is not known: NaN.
     """
-    peak = _peak_gflops(threads) if elsewhere is None else math.nan
+    here = elsewhere is None
+    peak = measure_machine(threads).flops_per_sec / 1e9 if here else math.nan
     content: dict[str, Any] = {
         "cpu": elsewhere or cpu_name(),
         "threads": threads,
@@ -38,13 +39,6 @@ def write_machine(
     with replacing(Path(work_dir) / MACHINE) as partial:
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return peak
-
-
-def _peak_gflops(threads: int) -> float:
-    try:
-        return measure_machine(threads).flops_per_sec / 1e9
-    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
-        return math.nan
 
 
 def _version(package: str) -> str:

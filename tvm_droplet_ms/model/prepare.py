@@ -12,6 +12,7 @@ from .layout.channel_padding import pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
 from .layout.convertible import drop_dropouts, expand_clips, place_constants
 from .layout.layout import convert_layout
+from .layout.reshapes import sink_reshapes
 from .shared_constants import share_constants
 from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
@@ -53,6 +54,7 @@ def prepare_graph() -> tvm.transform.Pass:
             relax.transform.DeadCodeElimination(),
             convert_layout(),
             sink_shuffles(),
+            sink_reshapes(),
             pad_channels(),
             relax.transform.DeadCodeElimination(),
             share_constants(),

@@ -16,11 +16,8 @@ from typing import Any
 
 import tvm_ffi
 
-from ..host import blas_gflops, copy_bandwidth, tvm_num_threads
-
-BLAS_SHARE = 0.94
-"""The share of the peak that NumPy's BLAS reaches in one matrix product of a kilobyte a row: 103 of
-110 GFLOP/s on a Zen 4 core, where tuned kernels reach 110."""
+from ..host import copy_bandwidth, tvm_num_threads
+from .peak import peak_flops
 
 WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
 """Bytes of the working sets that the bandwidth is measured with, ascending: 128 KiB to 64 MiB, so
@@ -113,11 +110,10 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
 def measure_machine(threads: int = 1) -> MachineRates:
     """Measure the machine's rates, once in a process; it takes less than half a second.
 
-    The peak rate is that of NumPy's BLAS on so many threads over ``BLAS_SHARE``. The bandwidths are
-    those of a copy on one thread times `threads`, which errs on the side of a bound that is too
-    low. Raises ``RuntimeError`` if the threads of NumPy's BLAS cannot be limited.
+    The peak rate and the bandwidths are those of one thread times ``threads``, which errs on the
+    side of a bound that is too low.
     """
-    peak = blas_gflops(threads, size=512, repeats=40) * 1e9 / BLAS_SHARE
+    peak = threads * peak_flops()
     bandwidths = [threads * copy_bandwidth(size) for size in WORKING_SETS]
     # What fits in a small cache moves no slower than what does not: noise apart.
     for place in range(len(bandwidths) - 2, -1, -1):
@@ -143,17 +139,13 @@ def host_bound(mod: Any, target: Any) -> float | None:
     ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores,
     but on no more than TVM's runtime has in this process.
     Returns None for another device, for kernels of other types than float32, of which the peak rate
-    is not measured, and where the work or the machine cannot be measured.
+    is not measured, and where the work cannot be counted.
     """
     if target.kind.name != "llvm" or not _is_float32(mod):
         return None
     cores = int(target.attrs.get("num-cores", 1))
     threads = min(cores, tvm_num_threads(), len(os.sched_getaffinity(0)))
-    try:
-        rates = measure_machine(max(threads, 1))
-    except RuntimeError:  # The threads of NumPy's BLAS cannot be limited.
-        return None
-    return task_bound(mod, rates)
+    return task_bound(mod, measure_machine(max(threads, 1)))
 
 
 def _is_float32(mod: Any) -> bool:

@@ -12,6 +12,7 @@ from tvm.relax import transform
 
 from ..bindings import Bindings, Expr, operator_name
 from ..shared_constants import share_constants
+from .attention.fused_attention import fuse_attention
 from .block_names import name_blocks
 from .channelwise import mark_channelwise
 from .fixed_layouts import keep_layouts
@@ -34,7 +35,7 @@ def lowering_passes(
     of a workload's hash.
     """
     passes = [
-        *([] if is_plain else [read_shuffled(), transform.DeadCodeElimination()]),
+        *([] if is_plain else _fusions()),
         transform.LegalizeOps({} if is_plain else legalize_map()),
         *([] if is_plain else [name_blocks()]),
         transform.AnnotateTIROpPattern(),
@@ -48,6 +49,11 @@ def lowering_passes(
         passes += [transform.AttachAttrLayoutFreeBuffers(), keep_layouts()]
         passes += [] if is_plain else [mark_reused_weights()]
     return passes
+
+
+def _fusions() -> list[tvm.transform.Pass]:
+    """What becomes one kernel before the operators do."""
+    return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination()]
 
 
 def fold_where_constant() -> tvm.transform.Pass:

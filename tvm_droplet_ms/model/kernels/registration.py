@@ -4,6 +4,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from .attention.attention_compute import ATTENTION_RULE
+from .attention.attention_schedule import schedule_attention
 from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
@@ -37,4 +39,5 @@ def register_schedule_rules() -> None:
     register_rule(CONCATENATION_RULE, schedule_concatenation)
     register_rule(CHANNELWISE_RULE, schedule_channelwise)
     register_rule(PACKED_RULE, schedule_packed)
+    register_rule(ATTENTION_RULE, schedule_attention)
     register_winograd_rules()

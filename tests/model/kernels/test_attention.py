@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention as one kernel, beside TVM's own kernels of the same graph."""
+
+import kernel_chain
+import numpy as np
+import pytest
+from graphs import Values, build
+from kernel_chain import TARGET, picked
+
+import tvm
+from tvm import relax
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
+from tvm_droplet_ms.model.kernels.attention.views import Viewed
+from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.tuning.compile.lowering import lower
+
+op = relax.op
+
+register_schedule_rules()
+
+
+def heads(emit, x, length, count, size):
+    """(batch * length, count * size) as (batch, count, length, size)."""
+    split = emit(op.reshape(x, (-1, length, count, size)))
+    return emit(op.permute_dims(split, (0, 2, 1, 3)))
+
+
+def attend(emit, queries, keys, values, *, scale=0.3, mask=lambda emit, scores: scores):
+    """The usual form: keys transposed, scores scaled and masked."""
+    keys = emit(op.permute_dims(keys, (0, 1, 3, 2)))
+    queries = emit(op.multiply(relax.const(2.0), queries))
+    scores = emit(op.multiply(emit(op.matmul(queries, keys)), relax.const(scale)))
+    scores = emit(op.divide(scores, relax.const(2.0)))
+    weights = emit(op.nn.softmax(mask(emit, scores)))
+    return emit(op.matmul(weights, values))
+
+
+def merged(emit, x):
+    """(batch, count, length, size) as (batch * length, count * size)."""
+    batch, count, length, size = map(int, x.ty.shape)
+    moved = emit(op.permute_dims(x, (0, 2, 1, 3)))
+    return emit(op.reshape(moved, (batch * length, count * size)))
+
+
+def three_inputs(rows, columns, count, depth, width, batch=1, **options):
+    def body(emit, q, k, v):
+        factors = [
+            heads(emit, q, rows, count, depth),
+            heads(emit, k, columns, count, depth),
+            heads(emit, v, columns, count, width),
+        ]
+        return merged(emit, attend(emit, *factors, **options))
+
+    rows_of, width_of = (rows, columns, columns), (depth, depth, width)
+    shapes = [(batch * n, count * size) for n, size in zip(rows_of, width_of)]
+    return build(shapes, body, num_input=3)
+
+
+def one_input(parts, length=19, count=2, size=16):
+    """Queries, keys and values as parts of one tensor."""
+
+    def body(emit, x):
+        each = [heads(emit, part, length, count, size) for part in parts(emit, x, count * size)]
+        return merged(emit, attend(emit, *each))
+
+    return build((length, 3 * count * size), body, num_input=1)
+
+
+def by_split(emit, x, width):
+    halves = emit(op.split(x, 3, axis=1))
+    return [emit(relax.TupleGetItem(halves, n)) for n in range(3)]
+
+
+def by_uneven_split(emit, x, width):
+    parts = emit(op.split(x, [width, 2 * width], axis=1))
+    return [emit(relax.TupleGetItem(parts, n)) for n in range(3)]
+
+
+def by_slices(emit, x, width):
+    return [emit(op.strided_slice(x, [1], [n * width], [(n + 1) * width])) for n in range(3)]
+
+
+def by_take(emit, x, width):
+    """As PyTorch's multi-head attention does."""
+    length = int(x.ty.shape[0])
+    apart = emit(op.permute_dims(emit(op.reshape(x, (length, 3, width))), (1, 0, 2)))
+    return [emit(op.take(apart, relax.const(n, "int64"), axis=0)) for n in range(3)]
+
+
+def added(values):
+    return lambda emit, scores: emit(op.add(scores, relax.const(values.astype("float32"))))
+
+
+def filled(condition, fill, fills_where):
+    def mask(emit, scores):
+        constant, number = relax.const(condition), relax.const(fill)
+        branches = (number, scores) if fills_where else (scores, number)
+        return emit(op.where(constant, *branches))
+
+    return mask
+
+
+LOWER = np.tril(np.ones((21, 21), bool))
+RNG = np.random.default_rng(5)
+
+GRAPHS = {
+    "all extents odd": three_inputs(13, 21, 3, 7, 24),
+    "nothing to pad": three_inputs(16, 32, 2, 16, 32),
+    "one head": three_inputs(9, 17, 1, 8, 8),
+    "a wide head": three_inputs(8, 16, 2, 5, 144),
+    "a batch": three_inputs(13, 21, 3, 7, 24, batch=2),
+    "large scores": three_inputs(13, 21, 2, 16, 16, scale=40.0),
+    "negative scores": three_inputs(13, 21, 2, 16, 16, mask=added(np.full((1, 1), -300.0))),
+    "a scale below zero": three_inputs(13, 21, 2, 16, 16, scale=-0.5),
+    "a mask of columns": three_inputs(
+        13, 21, 2, 16, 16, mask=added(np.where(np.arange(21) < 15, 0, -1e9)[None, None, None])
+    ),
+    "a bias of each score": three_inputs(
+        13, 21, 2, 8, 16, mask=added(RNG.normal(size=(2, 13, 21)))
+    ),
+    "causal": three_inputs(21, 21, 2, 16, 16, mask=filled(~LOWER, float("-inf"), True)),
+    "causal by what is seen": three_inputs(21, 21, 2, 16, 16, mask=filled(LOWER, -1e4, False)),
+    "parts by a split": one_input(by_split),
+    "parts by an uneven split": one_input(by_uneven_split),
+    "parts by slices": one_input(by_slices),
+    "parts by takes": one_input(by_take),
+}
+
+
+def three_axes():
+    """Products of three axes, and a mask of four: as exported by PyTorch."""
+
+    def body(emit, q, k, v):
+        scores = emit(op.multiply(emit(op.matmul(q, k)), relax.const(0.5)))
+        scores = emit(op.reshape(scores, (2, 3, 13, 21)))
+        mask = relax.const(RNG.normal(size=(2, 1, 1, 21)).astype("float32"))
+        weights = emit(op.nn.softmax(emit(op.add(mask, scores))))
+        return emit(op.matmul(emit(op.reshape(weights, (6, 13, 21))), v))
+
+    return build([(6, 13, 8), (6, 8, 21), (6, 21, 16)], body, num_input=3)
+
+
+GRAPHS["products of three axes"] = three_axes()
+
+
+def by_tvm(mod, inputs):
+    """What TVM's own kernels compute."""
+    return kernel_chain.execute(lower(mod, TARGET, is_reference=True), inputs)[0]
+
+
+def inputs_of(mod):
+    rng = np.random.default_rng(1)
+    return [
+        rng.standard_normal(tuple(map(int, param.ty.shape))).astype("float32")
+        for param in mod["main"].params
+    ]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_one_kernel_computes_what_tvms_do(name):
+    mod = GRAPHS[name]
+    inputs = inputs_of(mod)
+    lowered = lower(mod, TARGET)
+    assert names_of(var.name_hint for var in lowered.get_global_vars()) == ["attention", "main"]
+    (actual,) = kernel_chain.execute(lowered, inputs)
+    np.testing.assert_allclose(actual, by_tvm(mod, inputs), rtol=2e-5, atol=2e-6)
+
+
+def names_of(names):
+    """Names without numbers, but for reshapes, which move no element unless they are a result."""
+    return [
+        name for name in sorted(each.rstrip("0123456789") for each in names) if name != "reshape"
+    ]
+
+
+def is_vectorised(schedule, name):
+    """True if vectors go over the rows, so that each of their elements is gathered: slow to run,
+    and 20 s to compile."""
+    loops = schedule.get_loops(schedule.get_sblock(name))
+    return any(schedule.get(loop).kind == tvm.tirx.ForKind.VECTORIZED for loop in loops)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["a batch", "parts by takes"])
+def test_every_schedule_computes_the_same(name, seed):
+    """A random point of each of the two design spaces."""
+    mod = GRAPHS[name]
+    inputs = inputs_of(mod)
+    expected = by_tvm(mod, inputs)
+    lowered = lower(mod, TARGET)
+    (name,) = (var for var in lowered.get_global_vars() if var.name_hint.startswith("attention"))
+    kernel = lowered[name].with_attr("global_symbol", "main")
+    workload = tvm.ir.IRModule({"main": kernel})
+    context, spaces = kernel_chain.design_space(workload, seed)
+    assert len(spaces) == 2
+    for space in spaces:
+        schedule = Schedule(workload, seed=seed + 1)
+        kernel_chain.Trace(space.trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+        schedule.enter_postproc()
+        assert all(post.apply(schedule) for post in context.space_generator.postprocs)
+        assert not any(is_vectorised(schedule, name) for name in ("largest", "total"))
+        library = tvm.compile(schedule.mod, TARGET)
+        result = tvm.runtime.empty(kernel.params[-1].shape, "float32")
+        library["main"](*map(tvm.runtime.tensor, inputs), result)
+        actual = result.numpy().reshape(expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+
+
+def unfused(**changes):
+    """Graphs that are no attention, or not one that the kernel serves."""
+    return three_inputs(
+        **{"rows": 13, "columns": 21, "count": 2, "depth": 16, "width": 16} | changes
+    )
+
+
+def shown_weights():
+    """The weights are a result too."""
+
+    def body(emit, q, k, v):
+        weights = emit(op.nn.softmax(emit(op.matmul(q, k))))
+        return emit(op.matmul(weights, v)), weights
+
+    return build([(2, 16, 8), (2, 8, 32), (2, 32, 8)], body, num_input=3)
+
+
+def scaled_after_the_mask():
+    def mask(emit, scores):
+        masked = emit(op.add(scores, relax.const(np.ones((1, 21), "float32"))))
+        return emit(op.multiply(masked, relax.const(2.0)))
+
+    return unfused(mask=mask)
+
+
+def softmax_over_rows():
+    def body(emit, q, k, v):
+        weights = emit(op.nn.softmax(emit(op.matmul(q, k)), axis=1))
+        return emit(op.matmul(weights, v))
+
+    return build([(2, 16, 8), (2, 8, 32), (2, 32, 8)], body, num_input=3)
+
+
+NOT_FUSED = {
+    "few rows": unfused(rows=4),
+    "few columns": unfused(columns=9),
+    "a width that vectors do not divide": unfused(width=12),
+    "weights that are a result": shown_weights(),
+    "scaled after the mask": scaled_after_the_mask(),
+    "softmax over the rows": softmax_over_rows(),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FUSED)
+def test_what_is_no_attention_is_left(name):
+    assert find_attentions(NOT_FUSED[name]["main"]) == {}
+
+
+def test_equal_layers_are_one_kernel():
+    def body(emit, x):
+        for _ in range(3):
+            each = [heads(emit, part, 19, 2, 16) for part in by_take(emit, x, 32)]
+            mixed = merged(emit, attend(emit, *each))
+            x = emit(op.matmul(mixed, Values().normal(32, 96)))
+        return x
+
+    tasks = picked(build((19, 96), body, num_input=1)).tasks
+    assert names_of(task.task_name for task in tasks) == ["attention", "matmul"]
+
+
+def test_a_view_has_the_places_that_numpy_moves_elements_to():
+    source = np.arange(6 * 20).reshape(6, 20)
+    viewed = Viewed(source.shape)
+    steps = [lambda a: a[:, 4:16], lambda a: a.reshape(6, 3, 4), lambda a: a.transpose(1, 0, 2)]
+    assert all(map(viewed.apply, steps))
+    expected = source
+    for step in steps:
+        expected = step(expected)
+    view = viewed.view()
+    for at in np.ndindex(expected.shape):
+        assert view.place(*at) == expected[at]
+    assert not viewed.apply(lambda a: a.reshape(18, 4).reshape(-1))
+    assert viewed.view() == view

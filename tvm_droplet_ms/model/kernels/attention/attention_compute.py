@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention as one kernel, whose scores stay in the caches.
+
+Softmax of queries times keys, times values: as three kernels the scores are written to memory and
+read again four times, and where their length is prime, such as 197, no vector divides it. Here
+some rows of queries are computed from end to end, as in FlashAttention (Dao et al., 2022,
+algorithm 1), but with whole rows of scores, which fit the caches of a CPU.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from tvm import te, tirx, topi
+
+ATTENTION_RULE = "tvm_droplet_ms.attention"
+"""The schedule rule that the kernel asks for."""
+
+LANES = 16
+"""The scores of a vector."""
+
+ROWS = 4
+"""The rows are padded to a multiple of it, so that tiles of them divide it."""
+
+Element = Callable[..., Any]
+
+_BY_RULE = {"schedule_rule": "None"}
+
+
+@dataclass(frozen=True)
+class Extents:
+    """The extents of an attention.
+
+    - ``batch``: the batches and heads, at least one.
+    - ``rows``, ``columns``: of the scores: the queries and the keys of a head.
+    - ``depth``, ``width``: of a key, and of a value.
+    """
+
+    batch: tuple[int, ...]
+    rows: int
+    columns: int
+    depth: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What is done to the scores of an attention before the softmax.
+
+    - ``scale``: their factor.
+    - ``added``: what is added then, of any shape that broadcasts to theirs.
+    - ``condition``: booleans of such a shape.
+    - ``fill``: what replaces a score in the end where they are as ``fills_where`` is.
+    """
+
+    scale: float = 1.0
+    added: te.Tensor | None = None
+    condition: te.Tensor | None = None
+    fill: float = 0.0
+    fills_where: bool = True
+
+
+def attention(
+    extents: Extents,
+    queries: Element,
+    keys: Element,
+    values: Element,
+    masks: Masks,
+    axes: Sequence[int],
+) -> te.Tensor:
+    """The softmax of queries times keys, times values.
+
+    - ``queries``: gives the element at indices of (*batch, rows, depth).
+    - ``keys``: of (*batch, depth, columns).
+    - ``values``: of (*batch, columns, width).
+    - ``axes``: the order of the axes of the result, the last one last.
+
+    Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns that
+    are no multiple of ``ROWS`` and ``LANES`` are padded: with copies of the last row and of the
+    last key, so that the largest score of a row stays the same, and with weights of 0.
+    """
+    batch, rows, columns = extents.batch, extents.rows, extents.columns
+    depth, width = extents.depth, extents.width
+    padded_rows, panels = -(-rows // ROWS) * ROWS, -(-columns // LANES)
+
+    packed_queries = _compute(
+        (*batch, padded_rows, depth),
+        lambda *at: queries(*at[:-2], _at_most(at[-2], rows, padded_rows), at[-1]),
+        "queries",
+    )
+    packed_keys = _compute(
+        (*batch, panels, depth, LANES),
+        lambda *at: keys(*at[:-3], at[-2], _column(at[-3], at[-1], columns)),
+        "keys",
+    )
+    packed_values = _compute((*batch, columns, width), values, "values")
+
+    d = te.reduce_axis((0, depth), "d")
+    by_panel = (*batch, padded_rows, panels, LANES)
+    scores = _compute(
+        by_panel,
+        lambda *at: te.sum(
+            packed_queries(*at[:-2], d) * packed_keys(*at[:-3], at[-2], d, at[-1]), axis=[d]
+        ),
+        "scores",
+    )
+
+    def logit(*at: Any) -> Any:
+        row, column = _at_most(at[-3], rows, padded_rows), _column(at[-2], at[-1], columns)
+        place = (*at[:-3], row, column)
+        value = scores[at] * tirx.const(masks.scale, "float32")
+        if masks.added is not None:
+            value = value + _at(masks.added, place)
+        if masks.condition is not None:
+            choices = [tirx.const(masks.fill, "float32"), value]
+            choices = choices if masks.fills_where else choices[::-1]
+            value = tirx.Select(_at(masks.condition, place), *choices)
+        return value
+
+    logits = _compute(by_panel, logit, "logits")
+    largest = _over_row(logits, te.max, tirx.max, "largest")
+    shifted = _compute(by_panel, lambda *at: logits[at] - largest[at[:-2]], "shifted")
+    exponentials = topi.fast_exp(shifted)
+    weights = _compute(
+        by_panel,
+        lambda *at: _or_zero(exponentials[at], at[-2] * LANES + at[-1], columns),
+        "weights",
+    )
+    total = _over_row(weights, te.sum, lambda a, b: a + b, "total")
+    n = te.reduce_axis((0, columns), "n")
+    mixed = _compute(
+        (*batch, padded_rows, width),
+        lambda *at: te.sum(
+            weights(*at[:-1], n // LANES, n % LANES) * packed_values(*at[:-2], n, at[-1]),
+            axis=[n],
+        ),
+        "mixed",
+    )
+    normal = te.compute(
+        (*batch, padded_rows, width),
+        lambda *at: mixed[at] / total[at[:-1]],
+        name="normal",
+        attrs={"schedule_rule": ATTENTION_RULE},
+    )
+    shape = (*batch, rows, width)
+    return _compute(
+        [shape[axis] for axis in axes],
+        lambda *at: normal[tuple(at[axes.index(axis)] for axis in range(len(axes)))],
+        "attention",
+    )
+
+
+def _compute(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
+    """A stage that the rule of the kernel schedules."""
+    return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
+
+
+def _at_most(index: Any, count: int, padded: int) -> Any:
+    """An index of `padded` places, in which the places from `count` on are the last one."""
+    return index if padded == count else tirx.min(index, count - 1)
+
+
+def _column(panel: Any, lane: Any, columns: int) -> Any:
+    return _at_most(panel * LANES + lane, columns, -(-columns // LANES) * LANES)
+
+
+def _at(mask: te.Tensor, place: Sequence[Any]) -> Any:
+    """An element of a tensor that broadcasts to the scores."""
+    shape = topi.utils.get_const_tuple(mask.shape)
+    own = place[len(place) - len(shape) :]
+    return mask[tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))]
+
+
+def _or_zero(value: Any, column: Any, columns: int) -> Any:
+    if columns % LANES == 0:
+        return value
+    return tirx.Select(column < columns, value, tirx.const(0, "float32"))
+
+
+def _over_row(data: te.Tensor, over: Any, pair: Callable[[Any, Any], Any], name: str) -> te.Tensor:
+    """Reduce the panels lane by lane, and then the lanes."""
+    *shape, panels, lanes = topi.utils.get_const_tuple(data.shape)
+    p = te.reduce_axis((0, panels), "p")
+    by_lane = _compute(
+        (*shape, lanes),
+        lambda *at: over(data(*at[:-1], p, at[-1]), axis=[p]),
+        f"{name}_of_lane",
+    )
+    return _compute(
+        shape, lambda *at: _tree(pair, [by_lane(*at, lane) for lane in range(lanes)]), name
+    )
+
+
+def _tree(pair: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
+    """Reduce 2**n items in n steps, so that those of a step can be computed together."""
+    while len(items) > 1:
+        items = [reduce(pair, items[n : n + 2]) for n in range(0, len(items), 2)]
+    return items[0]

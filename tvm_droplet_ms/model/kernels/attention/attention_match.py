@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in a graph: where it is, and how its operands lie in what is computed before."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tvm import relax
+
+from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_shape, users_of
+from ...layout.transposes import axes_of
+from .attention_compute import LANES, Extents
+from .operands import RESHAPES, Operand, Shape, operand_of, scalar_of, scaling_of, shape_of
+
+LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
+"""What tiles and vectors need: of fewer rows and columns too many would be padding, and the width
+of a value has to be a multiple of the last."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What is done to the scores of an attention; the fields are those of ``Masks``."""
+
+    scale: float = 1.0
+    added: Expr | None = None
+    condition: Expr | None = None
+    fill: float = 0.0
+    fills_where: bool = True
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention in a graph; ``axes``: the order of the axes of its result."""
+
+    extents: Extents
+    queries: Operand
+    keys: Operand
+    values: Operand
+    mask: Mask
+    axes: Shape
+
+
+def find_attentions(function: relax.Function) -> dict[Var, Attention]:
+    """The attentions of a function, by the variable of their result."""
+    users = users_of(function)
+    found: dict[Var, Attention] = {}
+    for block in function.body.blocks:
+        bindings = Bindings(block, users)
+        for var, value in bindings.values.items():
+            if operator_name(value) == "relax.nn.softmax":
+                found.update(_attention_around(bindings, var, value))
+    return found
+
+
+def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict[Var, Attention]:
+    """The attention that a softmax is part of, by the variable of its result."""
+    shape = shape_of(softmax)
+    if len(shape) < 3 or not is_float32(softmax):
+        return {}
+    if int(softmax.attrs.axis) % len(shape) != len(shape) - 1:
+        return {}
+    *batch, rows, columns = shape
+    scores = _scores(bindings, softmax.args[0], Mask(), shape)
+    product = _product(bindings, var, shape)
+    if scores is None or product is None:
+        return {}
+    (first, mask), (second, result, axes) = scores, product
+    depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
+    if rows < LEAST_ROWS or columns < LEAST_COLUMNS or width % LEAST_WIDTH:
+        return {}
+    queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
+    keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
+    values = operand_of(bindings, second.args[1], (*batch, columns, width), may_scale=False)
+    mask = replace(mask, scale=mask.scale * queries.scale * keys.scale)
+    extents = Extents(tuple(batch), rows, columns, depth, width)
+    return {result: Attention(extents, queries, keys, values, mask, axes)}
+
+
+def _scores(
+    bindings: Bindings, expr: Expr, mask: Mask, shape: Shape
+) -> tuple[relax.Call, Mask] | None:
+    """The matmul that scores come from, and what is done to them; None for anything else.
+
+    ``mask``: what is done to ``expr`` in front of the softmax. ``shape``: that of the softmax.
+    """
+    value = bindings.value_of(expr)
+    name, own = operator_name(value), shape_of(value)
+    if not isinstance(expr, relax.Var) or bindings.only_user(expr) is None:
+        return None
+    if not is_float32(value) or own[-2:] != shape[-2:]:
+        return None
+    follow = partial(_scores, bindings)
+    if name == "relax.matmul":
+        return (value, mask) if _is_batched(value) else None
+    if name in RESHAPES:
+        return follow(value.args[0], mask, shape)
+    scaling = scaling_of(bindings, value)
+    if scaling is not None:
+        return follow(scaling.source, replace(mask, scale=mask.scale * scaling.factor), shape)
+    # The shapes of masks are those in front of the softmax.
+    if own != shape or mask.scale != 1 or mask.added is not None:
+        return None
+    if name == "relax.add":
+        for data, added in (value.args, reversed(value.args)):
+            found = _broadcasts(added, shape) and is_float32(added)
+            result = follow(data, replace(mask, added=added), shape) if found else None
+            if result is not None:
+                return result
+    if name == "relax.where" and mask.condition is None:
+        condition, *branches = value.args
+        for data, fill, fills in ([*branches[::-1], True], [*branches, False]):
+            number = scalar_of(bindings, fill)
+            if number is not None and _broadcasts(condition, shape):
+                filled = replace(mask, condition=condition, fill=number, fills_where=fills)
+                return follow(data, filled, shape)
+    return None
+
+
+def _product(bindings: Bindings, var: Var, shape: Shape) -> tuple[relax.Call, Var, Shape] | None:
+    """The matmul of weights and values, the variable of its result, and the order of its axes.
+
+    The result is that of the transpose where one follows. ``var``: the softmax.
+    """
+    weights, user = var, bindings.only_user(var)
+    while user is not None and operator_name(bindings.values.get(user)) in RESHAPES:
+        if shape_of(user)[-2:] != shape[-2:]:
+            return None
+        weights, user = user, bindings.only_user(user)
+    value: Any = bindings.values.get(user)
+    if operator_name(value) != "relax.matmul" or not value.args[0].same_as(weights):
+        return None
+    if not _is_batched(value) or not is_float32(value):
+        return None
+    identity = tuple(range(len(shape)))
+    heads = (*shape[:-1], shape_of(value)[-1])
+    last = user
+    follower = bindings.only_user(last)
+    if operator_name(bindings.values.get(follower)) in RESHAPES:
+        last, follower = follower, bindings.only_user(follower)
+    if shape_of(last) == heads and follower is not None:
+        transposed = bindings.call_of(follower, "relax.permute_dims")
+        if transposed is not None:
+            axes = axes_of(transposed, len(heads))
+            if axes[-1] == len(heads) - 1:
+                return value, follower, axes
+    return value, user, identity
+
+
+def _is_batched(matmul: relax.Call) -> bool:
+    """True if both operands have the same batches, at least one axis of them."""
+    left, right = (shape_of(operand) for operand in matmul.args)
+    return len(left) > 2 and left[:-2] == right[:-2]
+
+
+def _broadcasts(expr: Expr, shape: Shape) -> bool:
+    own = static_shape(expr)
+    if own is None or len(own) > len(shape):
+        return False
+    return all(n in (1, wanted) for n, wanted in zip(own[::-1], shape[::-1], strict=False))

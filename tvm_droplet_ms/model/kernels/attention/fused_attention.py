@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pass that makes the attentions of a graph one kernel each."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx, topi
+from tvm.ir import IRModule
+from tvm.sym import Analyzer
+
+from ...bindings import Expr, Var, static_shape
+from .attention_compute import Masks, attention
+from .attention_match import Attention, find_attentions
+from .views import View
+
+
+def fuse_attention() -> tvm.transform.Pass:
+    """Make a pass that makes each attention of a graph one kernel.
+
+    An attention is a matmul of float32 whose result is scaled, masked, put through a softmax over
+    its last axis, and multiplied by values, each for this alone. Transposes, reshapes and slices
+    of its operands become part of the indices, and a transpose of its result part of the kernel.
+    For prepared graphs, in front of ``LegalizeOps``. What is not known is left as it is; what is
+    not used any more is left as dead code.
+    """
+
+    def fuse(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        fuser = _Fuser(mod)
+        for variable, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                fuser.found = find_attentions(function)
+                if fuser.found:
+                    fuser.builder_.update_func(variable, fuser.visit_expr(function))
+        return fuser.builder_.get()
+
+    return tvm.transform.module_pass(fuse, opt_level=0, name="FuseAttention")
+
+
+@relax.expr_functor.mutator
+class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces the result of each attention that was found."""
+
+    found: Mapping[Var, Attention]
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        found = self.found.get(binding.var)
+        if found is not None:
+            result = self.builder_.normalize(self._call(found))
+            shape = static_shape(binding.var)
+            if static_shape(result) != shape:
+                result = relax.op.reshape(self.builder_.emit(result), shape)
+            binding = relax.VarBinding(binding.var, self.builder_.normalize(result))
+        super().visit_var_binding_(binding)
+
+    def _call(self, found: Attention) -> relax.Call:
+        mask, factors = found.mask, (found.queries, found.keys, found.values)
+        sources: list[Expr] = []
+        for read in (*(factor.source for factor in factors), mask.added, mask.condition):
+            if read is not None and not any(read.same_as(source) for source in sources):
+                sources.append(read)
+
+        def compute(*tensors: te.Tensor) -> te.Tensor:
+            def tensor_of(expr: Expr) -> te.Tensor | None:
+                pairs = zip(sources, tensors, strict=True)
+                return next((tensor for source, tensor in pairs if source.same_as(expr)), None)
+
+            masks = Masks(
+                mask.scale,
+                tensor_of(mask.added),
+                tensor_of(mask.condition),
+                mask.fill,
+                mask.fills_where,
+            )
+            queries, keys, values = (
+                element_of(tensor_of(factor.source), factor.view) for factor in factors
+            )
+            return attention(found.extents, queries, keys, values, masks, found.axes)
+
+        return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
+
+
+def element_of(tensor: te.Tensor, view: View) -> Callable[..., Any]:
+    """Make a function that gives the element of a view of a tensor at indices of the view."""
+    variables = [tirx.Var(f"i{n}", "int32") for n in range(len(view.shape))]
+    analyzer = Analyzer()
+    for variable, extent in zip(variables, view.shape, strict=True):
+        analyzer.bind(variable, tvm.ir.Range(0, extent))
+    place: Any = tirx.const(0, "int32") + view.place(*variables)
+    indices: list[Any] = []
+    for extent in reversed(topi.utils.get_const_tuple(tensor.shape)):
+        indices.insert(0, analyzer.simplify(tirx.floormod(place, extent)))
+        place = tirx.floordiv(place, extent)
+
+    places = tirx.IndexMap(variables, indices, None)
+    return lambda *at: tensor[tuple(places.map_indices(list(at)))]

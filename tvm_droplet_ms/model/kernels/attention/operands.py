@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The factors of an attention: how they lie in what is computed before."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from tvm import relax
+from tvm.tirx import IntImm
+
+from ...bindings import Bindings, Expr, array_of, is_float32, operator_name, static_shape
+from ...layout.transposes import axes_of
+from .views import View, Viewed
+
+RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+
+Shape = tuple[int, ...]
+Operation = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor of an attention: ``scale`` times a view of what is computed before."""
+
+    source: Expr
+    view: View
+    scale: float = 1.0
+
+
+def shape_of(expr: Expr) -> Shape:
+    """The shape of a tensor; empty where it is not known."""
+    return static_shape(expr) or ()
+
+
+def scalar_of(bindings: Bindings, expr: Expr) -> float | None:
+    """The value of a constant of one element."""
+    array = array_of(bindings.value_of(expr))
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def operand_of(bindings: Bindings, expr: Expr, shape: Shape, *, may_scale: bool = True) -> Operand:
+    """How a factor of a product lies in what is computed before.
+
+    ``shape``: its shape in the kernel, which differs in the batches' axes at most.
+    """
+    steps = list(_steps(bindings, expr, may_scale))
+    # As far back as no element has to be moved.
+    for count in range(len(steps), -1, -1):
+        source = steps[count - 1].source if count else expr
+        viewed = Viewed(shape_of(source))
+        operations = [step.operation for step in reversed(steps[:count])]
+        operations.append(partial(np.reshape, shape=shape))
+        if all(viewed.apply(operation) for operation in operations):
+            scale = math.prod(step.factor for step in steps[:count])
+            return Operand(source, viewed.view(), scale)
+    raise AssertionError("a reshape of the batches moves no element")
+
+
+class Step(NamedTuple):
+    """An operation on arrays and a factor: what a value is of its source."""
+
+    source: Expr
+    operation: Operation
+    factor: float = 1.0
+
+
+def _steps(bindings: Bindings, expr: Expr, may_scale: bool) -> Iterator[Step]:
+    """The steps that an operand is the result of, the last one first."""
+    while True:
+        value = bindings.value_of(expr)
+        step = _step(bindings, value)
+        if step is None and may_scale:
+            step = scaling_of(bindings, value)
+        if step is None or static_shape(step.source) is None or not is_float32(step.source):
+            return
+        yield step
+        expr = step.source
+
+
+def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
+    """The step of a multiplication or division by a number; None for others."""
+    name = operator_name(value)
+    if name not in ("relax.multiply", "relax.divide"):
+        return None
+    for source, operand in (value.args, value.args[::-1])[: 1 if name == "relax.divide" else 2]:
+        number = scalar_of(bindings, operand)
+        if number is not None and shape_of(value) == shape_of(source):
+            if name == "relax.multiply":
+                return Step(source, lambda array: array, number)
+            return Step(source, lambda array: array, 1 / number) if number else None
+    return None
+
+
+def _step(bindings: Bindings, value: Expr) -> Step | None:
+    """The step of a value that may move no element; None for others."""
+    name = operator_name(value)
+    if isinstance(value, relax.TupleGetItem):
+        split = bindings.call_of(value.tuple_value, "relax.split")
+        return None if split is None else _split_step(split, value.index)
+    if name in RESHAPES:
+        return Step(value.args[0], partial(np.reshape, shape=shape_of(value)))
+    if name == "relax.permute_dims":
+        axes = axes_of(value, value.args[0].ty.ndim)
+        return Step(value.args[0], partial(np.transpose, axes=axes))
+    if name == "relax.take" and value.attrs.axis is not None:
+        number = array_of(bindings.value_of(value.args[1]))
+        if number is not None and number.ndim == 0:
+            axis = int(value.attrs.axis) % value.args[0].ty.ndim
+            return Step(value.args[0], partial(_part, axis=axis, part=int(number)))
+    if name == "relax.strided_slice":
+        along, *bounds = ([int(i) for i in each.fields] for each in value.args[1:])
+        parts = {axis: slice(*each) for axis, *each in zip(along, *bounds, strict=True)}
+        return Step(value.args[0], lambda array: _slice(array, parts))
+    return None
+
+
+def _split_step(split: relax.Call, number: int) -> Step | None:
+    """The step to a part of a split."""
+    shape = shape_of(split.args[0])
+    if not shape:
+        return None
+    axis = int(split.attrs.axis) % len(shape)
+    sections = split.attrs.indices_or_sections
+    if isinstance(sections, IntImm):
+        size = -(-shape[axis] // int(sections))
+        bounds = [size * n for n in range(int(sections))]
+    else:
+        bounds = [0, *(int(end) for end in sections)]
+    part = slice(*[*bounds, shape[axis]][number:][:2])
+    return Step(split.args[0], partial(_part, axis=axis, part=part))
+
+
+def _slice(array: np.ndarray, parts: Mapping[int, slice]) -> np.ndarray:
+    for axis, part in parts.items():
+        array = _part(array, axis % array.ndim, part)
+    return array
+
+
+def _part(array: np.ndarray, axis: int, part: int | slice) -> np.ndarray:
+    result: np.ndarray = array[(slice(None),) * axis + (part,)]
+    return result
