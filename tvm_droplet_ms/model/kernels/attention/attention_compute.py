@@ -20,8 +20,8 @@ ATTENTION_RULE = "tvm_droplet_ms.attention"
 LANES = 16
 """The scores of a vector."""
 
-ROWS = 4
-"""The rows are padded to a multiple of it, so that tiles of them divide it."""
+_ROW_UNITS = (4, 6, 8, 12)
+"""Tiles of rows are multiples of one of them, and what is computed together divides it."""
 
 Element = Callable[..., Any]
 
@@ -49,14 +49,14 @@ class Masks:
     """What is done to the scores of an attention before the softmax.
 
     - ``scale``: their factor.
-    - ``added``: what is added then, of any shape that broadcasts to theirs.
-    - ``condition``: booleans of such a shape.
-    - ``fill``: what replaces a score in the end where they are as ``fills_where`` is.
+    - ``added``: gives what is added then, at indices of (*batch, rows, columns).
+    - ``condition``: gives a boolean there.
+    - ``fill``: what replaces a score in the end where it is as ``fills_where`` is.
     """
 
     scale: float = 1.0
-    added: te.Tensor | None = None
-    condition: te.Tensor | None = None
+    added: Element | None = None
+    condition: Element | None = None
     fill: float = 0.0
     fills_where: bool = True
 
@@ -77,12 +77,12 @@ def attention(
     - ``axes``: the order of the axes of the result, the last one last.
 
     Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns that
-    are no multiple of ``ROWS`` and ``LANES`` are padded: with copies of the last row and of the
-    last key, so that the largest score of a row stays the same, and with weights of 0.
+    are no multiple of ``row_unit`` and ``LANES`` are padded: with copies of the last row and of
+    the last key, so that the largest score of a row stays the same, and with weights of 0.
     """
     batch, rows, columns = extents.batch, extents.rows, extents.columns
     depth, width = extents.depth, extents.width
-    padded_rows, panels = -(-rows // ROWS) * ROWS, -(-columns // LANES)
+    padded_rows, panels = _padded(rows, row_unit(rows)), -(-columns // LANES)
 
     packed_queries = _compute(
         (*batch, padded_rows, depth),
@@ -111,11 +111,11 @@ def attention(
         place = (*at[:-3], row, column)
         value = scores[at] * tirx.const(masks.scale, "float32")
         if masks.added is not None:
-            value = value + _at(masks.added, place)
+            value = value + masks.added(*place)
         if masks.condition is not None:
             choices = [tirx.const(masks.fill, "float32"), value]
             choices = choices if masks.fills_where else choices[::-1]
-            value = tirx.Select(_at(masks.condition, place), *choices)
+            value = tirx.Select(masks.condition(*place), *choices)
         return value
 
     logits = _compute(by_panel, logit, "logits")
@@ -151,6 +151,15 @@ def attention(
     )
 
 
+def row_unit(rows: int) -> int:
+    """The number that tiles of so many rows are multiples of: that with the least padding."""
+    return min(_ROW_UNITS, key=lambda unit: (_padded(rows, unit), -unit))
+
+
+def _padded(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
 def _compute(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
     """A stage that the rule of the kernel schedules."""
     return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
@@ -163,13 +172,6 @@ def _at_most(index: Any, count: int, padded: int) -> Any:
 
 def _column(panel: Any, lane: Any, columns: int) -> Any:
     return _at_most(panel * LANES + lane, columns, -(-columns // LANES) * LANES)
-
-
-def _at(mask: te.Tensor, place: Sequence[Any]) -> Any:
-    """An element of a tensor that broadcasts to the scores."""
-    shape = topi.utils.get_const_tuple(mask.shape)
-    own = place[len(place) - len(shape) :]
-    return mask[tuple(0 if n == 1 else i for n, i in zip(shape, own, strict=True))]
 
 
 def _or_zero(value: Any, column: Any, columns: int) -> Any:

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from tvm import relax
@@ -10,11 +11,15 @@ from tvm import relax
 from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_shape, users_of
 from ...layout.transposes import axes_of
 from .attention_compute import LANES, Extents
-from .operands import RESHAPES, Operand, Shape, operand_of, scalar_of, scaling_of, shape_of
+from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
 """What tiles and vectors need: of fewer rows and columns too many would be padding, and the width
 of a value has to be a multiple of the last."""
+
+
+_LEAST_SCALE = 1e-30
+"""The least factor of the scores, and the inverse of the largest: numbers of float32 by far."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +27,8 @@ class Mask:
     """What is done to the scores of an attention; the fields are those of ``Masks``."""
 
     scale: float = 1.0
-    added: Expr | None = None
-    condition: Expr | None = None
+    added: Operand | None = None
+    condition: Operand | None = None
     fill: float = 0.0
     fills_where: bool = True
 
@@ -68,10 +73,14 @@ def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict
     depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
     if rows < LEAST_ROWS or columns < LEAST_COLUMNS or width % LEAST_WIDTH:
         return {}
+    if 0 in (*batch, depth, width):
+        return {}
     queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
     keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
     values = operand_of(bindings, second.args[1], (*batch, columns, width), may_scale=False)
     mask = replace(mask, scale=mask.scale * queries.scale * keys.scale)
+    if not _LEAST_SCALE < abs(mask.scale) < 1 / _LEAST_SCALE:
+        return {}
     extents = Extents(tuple(batch), rows, columns, depth, width)
     return {result: Attention(extents, queries, keys, values, mask, axes)}
 
@@ -87,7 +96,7 @@ def _scores(
     name, own = operator_name(value), shape_of(value)
     if not isinstance(expr, relax.Var) or bindings.only_user(expr) is None:
         return None
-    if not is_float32(value) or own[-2:] != shape[-2:]:
+    if not is_float32(value) or own[-2:] != shape[-2:] or prod(own) != prod(shape):
         return None
     follow = partial(_scores, bindings)
     if name == "relax.matmul":
@@ -97,22 +106,34 @@ def _scores(
     scaling = scaling_of(bindings, value)
     if scaling is not None:
         return follow(scaling.source, replace(mask, scale=mask.scale * scaling.factor), shape)
-    # The shapes of masks are those in front of the softmax.
-    if own != shape or mask.scale != 1 or mask.added is not None:
+    if mask.scale != 1 or mask.added is not None:
         return None
     if name == "relax.add":
-        for data, added in (value.args, reversed(value.args)):
-            found = _broadcasts(added, shape) and is_float32(added)
-            result = follow(data, replace(mask, added=added), shape) if found else None
-            if result is not None:
-                return result
+        for data, other in (value.args, value.args[::-1]):
+            added = mask_of(other, own, shape) if is_float32(other) and _fits(other, own) else None
+            if added is not None and shape_of(data) == own:
+                found = follow(data, replace(mask, added=added), shape)
+                if found is not None:
+                    return found
     if name == "relax.where" and mask.condition is None:
-        condition, *branches = value.args
-        for data, fill, fills in ([*branches[::-1], True], [*branches, False]):
-            number = scalar_of(bindings, fill)
-            if number is not None and _broadcasts(condition, shape):
-                filled = replace(mask, condition=condition, fill=number, fills_where=fills)
-                return follow(data, filled, shape)
+        return _filled_scores(bindings, value, mask, shape)
+    return None
+
+
+def _filled_scores(
+    bindings: Bindings, where: relax.Call, mask: Mask, shape: Shape
+) -> tuple[relax.Call, Mask] | None:
+    """The same for scores of which a number takes some places."""
+    condition, *branches = where.args
+    own = shape_of(where)
+    if not _fits(condition, own):
+        return None
+    place = mask_of(condition, own, shape)
+    for data, fill, fills in ([*branches[::-1], True], [*branches, False]):
+        number = scalar_of(bindings, fill)
+        if number is not None and place is not None and shape_of(data) == own:
+            filled = replace(mask, condition=place, fill=number, fills_where=fills)
+            return _scores(bindings, data, filled, shape)
     return None
 
 
@@ -147,12 +168,13 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> tuple[relax.Call, Va
 
 
 def _is_batched(matmul: relax.Call) -> bool:
-    """True if both operands have the same batches, at least one axis of them."""
+    """True if both operands are of float32 and have the same batches, at least one axis of them."""
     left, right = (shape_of(operand) for operand in matmul.args)
-    return len(left) > 2 and left[:-2] == right[:-2]
+    return len(left) > 2 and left[:-2] == right[:-2] and all(map(is_float32, matmul.args))
 
 
-def _broadcasts(expr: Expr, shape: Shape) -> bool:
+def _fits(expr: Expr, shape: Shape) -> bool:
+    """True if a tensor broadcasts to a shape."""
     own = static_shape(expr)
     if own is None or len(own) > len(shape):
         return False

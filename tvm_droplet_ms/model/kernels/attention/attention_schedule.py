@@ -6,7 +6,7 @@ import math
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from .attention_compute import LANES
+from .attention_compute import LANES, row_unit
 
 _MOST_ROWS, _MOST_PANELS, _MOST_VECTORS = 8, 4, 4
 """The most rows, panels of keys, and vectors of values that are computed together."""
@@ -21,42 +21,54 @@ _OF_A_TILE = (
 """The stages that are computed for a tile of rows, the last one first."""
 
 
+_PACKED = ("keys", "values")
+
+_MOST_TILE_ROWS, _MOST_TILE_BYTES = 64, 1 << 21
+"""The most rows of a tile, and the bytes that its scores and weights may take: those of a second
+level of a cache. A tile of the fewest rows may take more."""
+
+
 def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     """Two design spaces: keys and values packed for each head, or all beforehand.
 
     A tile of rows goes through all stages. Products are accumulated in registers: rows times
-    panels of scores, and rows times vectors of values.
+    panels of scores, and rows times vectors of values. What follows the attention in the kernel is
+    computed for a tile too.
     """
-    block = schedule.get_sblock
-    for name in ("queries", "keys", "values"):
-        _inline_producers(schedule, block(name))
-    for name in ("logits", "shifted"):
-        schedule.compute_inline(block(name))
-    for producer in schedule.get_producers(block("weights")):
-        if schedule.get(producer).name_hint not in _OF_A_TILE:
-            schedule.compute_inline(producer)  # The exponential.
-    last = block("attention")
-    while consumers := schedule.get_consumers(last):
-        schedule.compute_inline(last)
-        last = consumers[0]
+    last = _inline_others(schedule)
     head = _tile(schedule, normal, last)
     beforehand = schedule.copy()
-    for name in ("keys", "values"):
-        schedule.compute_at(block(name), head, preserve_unit_loops=True)
+    for name in _PACKED:
+        schedule.compute_at(schedule.get_sblock(name), head, preserve_unit_loops=True)
     for space in (schedule, beforehand):
-        for name in ("keys", "values"):
+        for name in _PACKED:
             _vectorize(space, space.get_sblock(name))
     return [schedule, beforehand]
+
+
+def _inline_others(schedule: Schedule) -> SBlockRV:
+    """Inline what is no stage, and return the block of the result."""
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    *others, last = [
+        block
+        for block in blocks
+        if schedule.get(block).name_hint not in (*_OF_A_TILE, *_PACKED, "normal")
+    ]
+    for block in others:
+        schedule.compute_inline(block)
+    return last
 
 
 def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
     """Compute all stages for a tile of rows; return the loop over the heads."""
     block = schedule.get_sblock
     *batch, rows, width = schedule.get_loops(normal)
-    tiles, parts, together = schedule.sample_perfect_tile(
-        rows, n=3, max_innermost_factor=_MOST_ROWS
-    )
-    tile, *_ = schedule.split(rows, [tiles, parts, together])
+    unit = row_unit(int(schedule.get(rows).extent))
+    together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
+    row_bytes = 8 * _columns(schedule)
+    tile_rows = _sample(schedule, _tile_extents(int(schedule.get(rows).extent), unit, row_bytes))
+    tile, inner = schedule.split(rows, [None, tile_rows])
+    schedule.split(inner, [None, together])
     lanes = math.gcd(int(schedule.get(width).extent), LANES)
     _vectorize(schedule, normal)
     for name in _OF_A_TILE:
@@ -75,6 +87,24 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
         # Vectors of rows would gather their lanes. MetaSchedule leaves loops with a mark alone.
         schedule.annotate(schedule.get_loops(block(name))[-1], "is_scalar", 1)
     return batch[-1]
+
+
+def _columns(schedule: Schedule) -> int:
+    """The scores of a row, padding included."""
+    *_, panels, lanes = schedule.get(schedule.get_sblock("weights")).iter_vars
+    return int(panels.dom.extent) * int(lanes.dom.extent)
+
+
+def _tile_extents(rows: int, unit: int, row_bytes: int) -> list[int]:
+    """The rows that a tile may have, ascending; ``rows`` is a multiple of ``unit``."""
+    most = min(_MOST_TILE_ROWS, _MOST_TILE_BYTES // row_bytes)
+    extents = [n for n in range(unit, rows + 1, unit) if rows % n == 0]
+    return [n for n in extents if n <= most] or extents[:1]
+
+
+def _sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
+    share = 1.0 / len(candidates)
+    return schedule.sample_categorical(candidates, [share] * len(candidates))
 
 
 def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV) -> None:
@@ -109,9 +139,3 @@ def _vectorize(schedule: Schedule, block: SBlockRV, lanes: int = LANES) -> None:
     loop = schedule.get_loops(block)[-1]
     extent = int(schedule.get(loop).extent)
     schedule.vectorize(schedule.split(loop, [None, math.gcd(extent, lanes)])[1])
-
-
-def _inline_producers(schedule: Schedule, block: SBlockRV) -> None:
-    for producer in schedule.get_producers(block):
-        _inline_producers(schedule, producer)
-        schedule.compute_inline(producer)

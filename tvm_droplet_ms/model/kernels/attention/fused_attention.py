@@ -12,6 +12,7 @@ from tvm.sym import Analyzer
 from ...bindings import Expr, Var, static_shape
 from .attention_compute import Masks, attention
 from .attention_match import Attention, find_attentions
+from .operands import Operand
 from .views import View
 
 
@@ -54,27 +55,22 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _call(self, found: Attention) -> relax.Call:
-        mask, factors = found.mask, (found.queries, found.keys, found.values)
+        mask = found.mask
+        factors = (found.queries, found.keys, found.values, mask.added, mask.condition)
         sources: list[Expr] = []
-        for read in (*(factor.source for factor in factors), mask.added, mask.condition):
-            if read is not None and not any(read.same_as(source) for source in sources):
-                sources.append(read)
+        for factor in factors:
+            if factor is not None and not any(factor.source.same_as(each) for each in sources):
+                sources.append(factor.source)
 
         def compute(*tensors: te.Tensor) -> te.Tensor:
-            def tensor_of(expr: Expr) -> te.Tensor | None:
-                pairs = zip(sources, tensors, strict=True)
-                return next((tensor for source, tensor in pairs if source.same_as(expr)), None)
+            def element(factor: Operand | None) -> Any:
+                for source, tensor in zip(sources, tensors, strict=True):
+                    if factor is not None and factor.source.same_as(source):
+                        return element_of(tensor, factor.view)
+                return None
 
-            masks = Masks(
-                mask.scale,
-                tensor_of(mask.added),
-                tensor_of(mask.condition),
-                mask.fill,
-                mask.fills_where,
-            )
-            queries, keys, values = (
-                element_of(tensor_of(factor.source), factor.view) for factor in factors
-            )
+            queries, keys, values, added, condition = map(element, factors)
+            masks = Masks(mask.scale, added, condition, mask.fill, mask.fills_where)
             return attention(found.extents, queries, keys, values, masks, found.axes)
 
         return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
@@ -93,4 +89,4 @@ def element_of(tensor: te.Tensor, view: View) -> Callable[..., Any]:
         place = tirx.floordiv(place, extent)
 
     places = tirx.IndexMap(variables, indices, None)
-    return lambda *at: tensor[tuple(places.map_indices(list(at)))]
+    return lambda *at: tensor(*places.map_indices(list(at)))

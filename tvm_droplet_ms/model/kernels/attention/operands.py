@@ -53,11 +53,29 @@ def operand_of(bindings: Bindings, expr: Expr, shape: Shape, *, may_scale: bool 
         source = steps[count - 1].source if count else expr
         viewed = Viewed(shape_of(source))
         operations = [step.operation for step in reversed(steps[:count])]
-        operations.append(partial(np.reshape, shape=shape))
+        operations.append(_reshape_to(shape))
         if all(viewed.apply(operation) for operation in operations):
             scale = math.prod(step.factor for step in steps[:count])
             return Operand(source, viewed.view(), scale)
     raise AssertionError("a reshape of the batches moves no element")
+
+
+def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
+    """How a mask lies in its tensor.
+
+    ``own``: the shape that it is broadcast to. ``shape``: that of the scores in the kernel, which
+    differs in the batches' axes at most. None where the mask of a batch has no place of its own.
+    """
+    viewed = Viewed(shape_of(expr))
+    for operation in (lambda array: np.broadcast_to(array, own), _reshape_to(shape)):
+        if not viewed.apply(operation):
+            return None
+    return Operand(expr, viewed.view())
+
+
+def _reshape_to(shape: Shape) -> Operation:
+    # By position: its name is newer than NumPy 2.0.
+    return lambda array: array.reshape(shape)
 
 
 class Step(NamedTuple):
@@ -102,7 +120,7 @@ def _step(bindings: Bindings, value: Expr) -> Step | None:
         split = bindings.call_of(value.tuple_value, "relax.split")
         return None if split is None else _split_step(split, value.index)
     if name in RESHAPES:
-        return Step(value.args[0], partial(np.reshape, shape=shape_of(value)))
+        return Step(value.args[0], _reshape_to(shape_of(value)))
     if name == "relax.permute_dims":
         axes = axes_of(value, value.args[0].ty.ndim)
         return Step(value.args[0], partial(np.transpose, axes=axes))
@@ -110,12 +128,22 @@ def _step(bindings: Bindings, value: Expr) -> Step | None:
         number = array_of(bindings.value_of(value.args[1]))
         if number is not None and number.ndim == 0:
             axis = int(value.attrs.axis) % value.args[0].ty.ndim
-            return Step(value.args[0], partial(_part, axis=axis, part=int(number)))
+            # Outside, its result depends on its mode.
+            if 0 <= int(number) < (*shape_of(value.args[0]), 0)[axis]:
+                return Step(value.args[0], partial(_part, axis=axis, part=int(number)))
     if name == "relax.strided_slice":
-        along, *bounds = ([int(i) for i in each.fields] for each in value.args[1:])
-        parts = {axis: slice(*each) for axis, *each in zip(along, *bounds, strict=True)}
-        return Step(value.args[0], lambda array: _slice(array, parts))
+        return _slice_step(value)
     return None
+
+
+def _slice_step(value: relax.Call) -> Step | None:
+    """The step to a slice of known bounds."""
+    numbers = [getattr(each, "fields", [None]) for each in value.args[1:]]
+    if not all(isinstance(number, IntImm) for each in numbers for number in each):
+        return None
+    along, *bounds = ([int(number) for number in each] for each in numbers)
+    parts = {axis: slice(*each) for axis, *each in zip(along, *bounds, strict=True)}
+    return Step(value.args[0], lambda array: _slice(array, parts))
 
 
 def _split_step(split: relax.Call, number: int) -> Step | None:
