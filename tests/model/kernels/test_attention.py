@@ -173,6 +173,23 @@ def mask_in_front_of_a_reshape():
     return build([(6, 13, 8), (6, 8, 21), (6, 21, 16)], body, num_input=3)
 
 
+def windows():
+    """Swin's: a bias of each head, and a mask of each window in front of it."""
+
+    def body(emit, q, k, v):
+        bias = relax.const(RNG.normal(size=(1, 3, 16, 16)).astype("float32"))
+        mask = relax.const(
+            np.where(RNG.normal(size=(1, 2, 1, 16, 16)) > 0, 0, -100).astype("float32")
+        )
+        scores = emit(op.add(emit(op.multiply(emit(op.matmul(q, k)), relax.const(0.5))), bias))
+        apart = emit(op.reshape(scores, (2, 2, 3, 16, 16)))
+        masked = emit(op.reshape(emit(op.add(apart, mask)), (4, 3, 16, 16)))
+        return emit(op.matmul(emit(op.nn.softmax(masked)), v))
+
+    return build([(4, 3, 16, 8), (4, 3, 8, 16), (4, 3, 16, 8)], body, num_input=3)
+
+
+GRAPHS["windows"] = windows()
 GRAPHS["products of three axes"] = three_axes()
 GRAPHS["a gate"] = followed(gated)
 GRAPHS["a GELU in parts"] = followed(gelu_in_parts)

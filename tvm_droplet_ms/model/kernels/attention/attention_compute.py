@@ -49,13 +49,13 @@ class Masks:
     """What is done to the scores of an attention before the softmax.
 
     - ``scale``: their factor.
-    - ``added``: gives what is added then, at indices of (*batch, rows, columns).
+    - ``added``: give what is added then, at indices of (*batch, rows, columns).
     - ``condition``: gives a boolean there.
     - ``fill``: what replaces a score in the end where it is as ``fills_where`` is.
     """
 
     scale: float = 1.0
-    added: Element | None = None
+    added: Sequence[Element] = ()
     condition: Element | None = None
     fill: float = 0.0
     fills_where: bool = True
@@ -110,8 +110,8 @@ def attention(
         row, column = _at_most(at[-3], rows, padded_rows), _column(at[-2], at[-1], columns)
         place = (*at[:-3], row, column)
         value = scores[at] * tirx.const(masks.scale, "float32")
-        if masks.added is not None:
-            value = value + masks.added(*place)
+        for added in masks.added:
+            value = value + added(*place)
         if masks.condition is not None:
             choices = [tirx.const(masks.fill, "float32"), value]
             choices = choices if masks.fills_where else choices[::-1]

@@ -27,7 +27,7 @@ class Mask:
     """What is done to the scores of an attention; the fields are those of ``Masks``."""
 
     scale: float = 1.0
-    added: Operand | None = None
+    added: tuple[Operand, ...] = ()
     condition: Operand | None = None
     fill: float = 0.0
     fills_where: bool = True
@@ -106,16 +106,16 @@ def _scores(
     scaling = scaling_of(bindings, value)
     if scaling is not None:
         return follow(scaling.source, replace(mask, scale=mask.scale * scaling.factor), shape)
-    if mask.scale != 1 or mask.added is not None:
+    if mask.scale != 1:
         return None
     if name == "relax.add":
         for data, other in (value.args, value.args[::-1]):
             added = mask_of(other, own, shape) if is_float32(other) and _fits(other, own) else None
             if added is not None and shape_of(data) == own:
-                found = follow(data, replace(mask, added=added), shape)
+                found = follow(data, replace(mask, added=(*mask.added, added)), shape)
                 if found is not None:
                     return found
-    if name == "relax.where" and mask.condition is None:
+    if name == "relax.where" and mask.condition is None and not mask.added:
         return _filled_scores(bindings, value, mask, shape)
     return None
 

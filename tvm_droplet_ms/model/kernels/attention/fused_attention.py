@@ -56,7 +56,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
 
     def _call(self, found: Attention) -> relax.Call:
         mask = found.mask
-        factors = (found.queries, found.keys, found.values, mask.added, mask.condition)
+        factors = (found.queries, found.keys, found.values, mask.condition, *mask.added)
         sources: list[Expr] = []
         for factor in factors:
             if factor is not None and not any(factor.source.same_as(each) for each in sources):
@@ -69,7 +69,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
                         return element_of(tensor, factor.view)
                 return None
 
-            queries, keys, values, added, condition = map(element, factors)
+            queries, keys, values, condition, *added = map(element, factors)
             masks = Masks(mask.scale, added, condition, mask.fill, mask.fills_where)
             return attention(found.extents, queries, keys, values, masks, found.axes)
 
