@@ -59,11 +59,36 @@ def find_attentions(function: relax.Function) -> dict[Var, Attention]:
 
 def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict[Var, Attention]:
     """The attention that a softmax is part of, by the variable of its result."""
-    shape = shape_of(softmax)
-    if len(shape) < 3 or not is_float32(softmax):
+    rank = len(shape_of(softmax))
+    if rank < 3 or not is_float32(softmax) or int(softmax.attrs.axis) % rank != rank - 1:
         return {}
-    if int(softmax.attrs.axis) % len(shape) != len(shape) - 1:
-        return {}
+    for shape in _shapes(bindings, softmax.args[0]):
+        found = _attention_of(bindings, var, softmax, shape)
+        if found:
+            return found
+    return {}
+
+
+def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
+    """The shapes that the kernel's scores may have: that of the softmax and those in front of it.
+
+    A mask of each window, behind a reshape that joins images and windows, has no place there.
+    """
+    shapes = [shape_of(expr)]
+    while operator_name(value := bindings.value_of(expr)) in RESHAPES | {"relax.add"}:
+        scores = [each for each in value.args if shape_of(each)[-2:] == shapes[0][-2:]]
+        if not scores:
+            break
+        expr = scores[0]
+        if len(shape_of(expr)) > 2 and shape_of(expr) not in shapes:
+            shapes.append(shape_of(expr))
+    return shapes
+
+
+def _attention_of(
+    bindings: Bindings, var: Var, softmax: relax.Call, shape: Shape
+) -> dict[Var, Attention]:
+    """The same with scores of some shape in the kernel."""
     *batch, rows, columns = shape
     scores = _scores(bindings, softmax.args[0], Mask(), shape)
     product = _product(bindings, var, shape)
@@ -90,7 +115,8 @@ def _scores(
 ) -> tuple[relax.Call, Mask] | None:
     """The matmul that scores come from, and what is done to them; None for anything else.
 
-    ``mask``: what is done to ``expr`` in front of the softmax. ``shape``: that of the softmax.
+    ``mask``: what is done to ``expr`` in front of the softmax. ``shape``: that of the scores in
+    the kernel, which differs from the softmax's in the batches' axes at most.
     """
     value = bindings.value_of(expr)
     name, own = operator_name(value), shape_of(value)
@@ -140,7 +166,8 @@ def _filled_scores(
 def _product(bindings: Bindings, var: Var, shape: Shape) -> tuple[relax.Call, Var, Shape] | None:
     """The matmul of weights and values, the variable of its result, and the order of its axes.
 
-    The result is that of the transpose where one follows. ``var``: the softmax.
+    The result is that of the transpose where one follows. ``var``: the softmax. ``shape``: that
+    of the scores in the kernel.
     """
     weights, user = var, bindings.only_user(var)
     while user is not None and operator_name(bindings.values.get(user)) in RESHAPES:
