@@ -5,6 +5,7 @@ import tvm
 from tvm import relax
 
 from .folding.affine import fold_affine
+from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
 from .integers.integer_products import compute_in_integers
@@ -42,6 +43,7 @@ def prepare_graph() -> tvm.transform.Pass:
             compute_in_integers(),
             relax.transform.DeadCodeElimination(),
             fold_constants(),
+            drop_idle(),
             canonicalize(),
             fold_pads(),
             expand_clips(),

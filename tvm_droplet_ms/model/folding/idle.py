@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations whose result is one of their operands."""
+
+import tvm_ffi
+
+import tvm
+
+from ..bindings import Bindings, Expr, Var, array_of, operator_name
+from ..rewriting import Emit, binding_pass, stateless
+
+CAST, WHERE = "relax.astype", "relax.where"
+
+
+def drop_idle() -> tvm.transform.Pass:
+    """Make a pass that drops casts to the type that a tensor has, and choices that are made.
+
+    ONNX's ``Attention`` comes with both: a cast around each step, and a mask that hides nothing. A
+    choice is made where its condition is a constant, true everywhere or nowhere.
+    """
+    return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE])
+
+
+def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
+    name = operator_name(value)
+    if name == CAST:
+        operand = value.args[0]
+    elif name == WHERE:
+        condition = array_of(bindings.value_of(value.args[0]))
+        if condition is None or condition.all() != condition.any():
+            return None
+        operand = value.args[1 if condition.all() else 2]
+    else:
+        return None
+    return operand if tvm_ffi.structural_equal(operand.ty, value.ty) else None
