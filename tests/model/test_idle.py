@@ -49,13 +49,19 @@ def test_a_cast_to_another_type_stays():
     assert left(there_and_back) == {"relax.astype": 2}
 
 
-@pytest.mark.parametrize("is_causal", [0, 1])
-def test_onnx_attention_is_found(is_causal):
+@pytest.mark.parametrize(
+    ("inputs", "is_causal"), [("qkv", 0), ("qkv", 1), ("qkvm", 0), ("qkvm", 1), ("qkvb", 0)]
+)
+def test_onnx_attention_is_found(inputs, is_causal):
+    masks = {"m": TensorProto.FLOAT, "b": TensorProto.BOOL}
     values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 64, 32]) for name in "qkvy"
+        helper.make_tensor_value_info(name, masks[name], [64, 64])
+        if name in masks
+        else helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 64, 32])
+        for name in f"{inputs}y"
     ]
-    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], is_causal=is_causal)
-    graph = helper.make_graph([node], "attention", values[:3], values[3:])
+    node = helper.make_node("Attention", list(inputs), ["y"], is_causal=is_causal)
+    graph = helper.make_graph([node], "attention", values[:-1], values[-1:])
     opset = [helper.make_opsetid("", 23)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=10)
     onnx.checker.check_model(model)

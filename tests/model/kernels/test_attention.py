@@ -190,6 +190,25 @@ def windows():
 
 
 GRAPHS["windows"] = windows()
+
+
+def rows_without_a_key(is_row=True):
+    """Weights that a choice makes 0, as in ONNX's ``Attention``; all are masked by -inf."""
+
+    def body(emit, q, k, v):
+        blank = np.arange(13) % 3 == 1
+        mask = relax.const(np.where(blank[:, None], -np.inf, np.zeros((13, 21))).astype("float32"))
+        weights = emit(op.nn.softmax(emit(op.add(emit(op.matmul(q, k)), mask))))
+        hidden = relax.const(
+            blank[:, None] if is_row else np.broadcast_to(blank[:, None], (13, 21))
+        )
+        weights = emit(op.where(hidden, relax.const(0.0), weights))
+        return emit(op.matmul(weights, v))
+
+    return build([(2, 13, 8), (2, 8, 21), (2, 21, 16)], body, num_input=3)
+
+
+GRAPHS["rows without a key"] = rows_without_a_key()
 GRAPHS["products of three axes"] = three_axes()
 GRAPHS["a gate"] = followed(gated)
 GRAPHS["a GELU in parts"] = followed(gelu_in_parts)
@@ -338,6 +357,7 @@ NOT_FUSED = {
     "batches that the mask adds": batches_by_the_mask(),
     "a scale that float32 has not": plain(*SHAPES, softmax_of=beyond_float32),
     "no depth": plain((2, 16, 0), (2, 0, 32), (2, 32, 8)),
+    "weights that are 0 one by one": rows_without_a_key(is_row=False),
     "few rows": unfused(rows=4),
     "few columns": unfused(columns=9),
     "a width that vectors do not divide": unfused(width=12),

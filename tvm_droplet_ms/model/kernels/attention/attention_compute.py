@@ -59,6 +59,7 @@ class Masks:
     condition: Element | None = None
     fill: float = 0.0
     fills_where: bool = True
+    blank: Element | None = None
 
 
 def attention(
@@ -137,9 +138,17 @@ def attention(
         ),
         "mixed",
     )
+
+    def mean(*at: Any) -> Any:
+        if masks.blank is None:
+            return mixed[at] / total[at[:-1]]
+        row = _at_most(at[-2], rows, padded_rows)
+        zero = tirx.const(0, "float32")
+        return tirx.Select(masks.blank(*at[:-2], row, 0), zero, mixed[at] / total[at[:-1]])
+
     normal = te.compute(
         (*batch, padded_rows, width),
-        lambda *at: mixed[at] / total[at[:-1]],
+        mean,
         name="normal",
         attrs={"schedule_rule": ATTENTION_RULE},
     )

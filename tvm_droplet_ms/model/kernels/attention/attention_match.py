@@ -4,7 +4,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 from tvm import relax
 
@@ -31,6 +31,7 @@ class Mask:
     condition: Operand | None = None
     fill: float = 0.0
     fills_where: bool = True
+    blank: Operand | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _attention_of(
     product = _product(bindings, var, shape)
     if scores is None or product is None:
         return {}
-    (first, mask), (second, result, axes) = scores, product
+    (first, mask), (second, result, axes, blank) = scores, product
     depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
     if rows < LEAST_ROWS or columns < LEAST_COLUMNS or width % LEAST_WIDTH:
         return {}
@@ -103,7 +104,7 @@ def _attention_of(
     queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
     keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
     values = operand_of(bindings, second.args[1], (*batch, columns, width), may_scale=False)
-    mask = replace(mask, scale=mask.scale * queries.scale * keys.scale)
+    mask = replace(mask, scale=mask.scale * queries.scale * keys.scale, blank=blank)
     if not _LEAST_SCALE < abs(mask.scale) < 1 / _LEAST_SCALE:
         return {}
     extents = Extents(tuple(batch), rows, columns, depth, width)
@@ -163,18 +164,34 @@ def _filled_scores(
     return None
 
 
-def _product(bindings: Bindings, var: Var, shape: Shape) -> tuple[relax.Call, Var, Shape] | None:
-    """The matmul of weights and values, the variable of its result, and the order of its axes.
+class _Product(NamedTuple):
+    """The product of weights and values.
 
-    The result is that of the transpose where one follows. ``var``: the softmax. ``shape``: that
-    of the scores in the kernel.
+    ``result``: the variable of its result, or of the transpose of it where one follows. ``axes``:
+    the order of its axes. ``blank``: the rows whose weights are 0.
     """
-    weights, user = var, bindings.only_user(var)
-    while user is not None and operator_name(bindings.values.get(user)) in RESHAPES:
-        if shape_of(user)[-2:] != shape[-2:]:
-            return None
+
+    matmul: relax.Call
+    result: Var
+    axes: Shape
+    blank: Operand | None
+
+
+def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
+    """The product of a softmax and values.
+
+    ``var``: the softmax. ``shape``: that of the scores in the kernel.
+    """
+    weights, user, blank = var, bindings.only_user(var), None
+    while (value := bindings.values.get(user)) is not None:
+        name = operator_name(value)
+        if name == "relax.where" and blank is None:
+            blank = _blank_rows(bindings, value, weights, shape)
+            if blank is None:
+                return None
+        elif name not in RESHAPES or shape_of(user)[-2:] != shape[-2:]:
+            break
         weights, user = user, bindings.only_user(user)
-    value: Any = bindings.values.get(user)
     if operator_name(value) != "relax.matmul" or not value.args[0].same_as(weights):
         return None
     if not _is_batched(value) or not is_float32(value):
@@ -190,8 +207,20 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> tuple[relax.Call, Va
         if transposed is not None:
             axes = axes_of(transposed, len(heads))
             if axes[-1] == len(heads) - 1:
-                return value, follower, axes
-    return value, user, identity
+                return _Product(value, follower, axes, blank)
+    return _Product(value, user, identity, blank)
+
+
+def _blank_rows(
+    bindings: Bindings, where: relax.Call, weights: Var, shape: Shape
+) -> Operand | None:
+    """The rows of weights that a choice makes 0, as ONNX's ``Attention`` those without a key."""
+    condition, chosen, other = where.args
+    own = shape_of(where)
+    is_row = shape_of(condition)[-1:] == (1,) and _fits(condition, own)
+    if not is_row or scalar_of(bindings, chosen) != 0.0 or not other.same_as(weights):
+        return None
+    return mask_of(condition, own, shape) if shape_of(weights) == own else None
 
 
 def _is_batched(matmul: relax.Call) -> bool:

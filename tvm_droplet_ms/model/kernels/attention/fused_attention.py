@@ -56,7 +56,8 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
 
     def _call(self, found: Attention) -> relax.Call:
         mask = found.mask
-        factors = (found.queries, found.keys, found.values, mask.condition, *mask.added)
+        masks = (mask.condition, mask.blank, *mask.added)
+        factors = (found.queries, found.keys, found.values, *masks)
         sources: list[Expr] = []
         for factor in factors:
             if factor is not None and not any(factor.source.same_as(each) for each in sources):
@@ -69,9 +70,9 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
                         return element_of(tensor, factor.view)
                 return None
 
-            queries, keys, values, condition, *added = map(element, factors)
-            masks = Masks(mask.scale, added, condition, mask.fill, mask.fills_where)
-            return attention(found.extents, queries, keys, values, masks, found.axes)
+            queries, keys, values, condition, blank, *added = map(element, factors)
+            done = Masks(mask.scale, added, condition, mask.fill, mask.fills_where, blank)
+            return attention(found.extents, queries, keys, values, done, found.axes)
 
         return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
 
