@@ -183,6 +183,7 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
     ``var``: the softmax. ``shape``: that of the scores in the kernel.
     """
     weights, user, blank = var, bindings.only_user(var), None
+    value: Any = None
     while (value := bindings.values.get(user)) is not None:
         name = operator_name(value)
         if name == "relax.where" and blank is None:
