@@ -4,7 +4,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tvm import relax
 
