@@ -5,7 +5,6 @@ Each one is a function of a model's files, its inputs and a number of threads. I
 that runs the model once and returns its outputs as NumPy arrays. Inputs are converted beforehand.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -131,13 +130,18 @@ def _executorch(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     from executorch.exir import to_edge_transform_and_lower
     from executorch.extension.pybindings import portable_lib
 
-    # Resetting its pool of threads ends the process; the pool stays on the CPUs of the process.
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    portable_lib._unsafe_reset_threadpool(threads)
     tensors = tuple(map(torch.from_numpy, inputs))
     exported = torch.export.export(model.module, tensors)
     program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-    loaded = portable_lib._load_for_executorch_from_buffer(program.to_executorch().buffer)
-    return lambda: [one.numpy() for one in loaded.forward(tensors)]
+    buffer = program.to_executorch().buffer
+    loaded = portable_lib._load_for_executorch_from_buffer(buffer)
+
+    def run() -> Arrays:
+        assert buffer  # What was loaded reads it.
+        return [one.numpy() for one in loaded.forward(tensors)]
+
+    return run
 
 
 def _mnn(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
