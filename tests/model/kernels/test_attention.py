@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
 from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
+from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_extents
 from tvm_droplet_ms.model.kernels.attention.views import Viewed
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.model.prepare import prepare_graph
@@ -406,6 +407,15 @@ def test_equal_layers_are_one_kernel():
 
     tasks = picked(build((19, 96), body, num_input=1)).tasks
     assert names_of(task.task_name for task in tasks) == ["attention", "matmul"]
+
+
+def test_tiles_fit_a_cache():
+    """Rows of 4,096 scores and weights are 32 KiB; of 64 rows, 2 MiB."""
+    assert _tile_extents(4096, 8, 8 * 4096) == [8, 16, 32, 64]
+    assert _tile_extents(4096, 8, 8 * 16384) == [8, 16]
+    assert _tile_extents(198, 6, 8 * 208) == [6, 18]
+    # A tile of the fewest rows, however long they are.
+    assert _tile_extents(24, 12, 8 << 20) == [12]
 
 
 def test_a_view_has_the_places_that_numpy_moves_elements_to():
