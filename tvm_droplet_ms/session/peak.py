@@ -22,7 +22,7 @@ _TILES = ((8, 2, 16), (6, 2, 8))
 """Rows, vectors and floats of a vector: what fits 32 registers of 512 bits, and 16 of 256."""
 
 _DEPTH, _REPEATS, _ROUNDS = 256, 64, 20
-"""Products summed up, tiles in a call, and calls, of which the fastest counts: 10 ms in all."""
+"""Products summed up, tiles in a call, and calls, of which the fastest counts."""
 
 
 def peak_flops() -> float:

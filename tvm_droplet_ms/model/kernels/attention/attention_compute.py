@@ -52,6 +52,8 @@ class Masks:
     - ``added``: give what is added then, at indices of (*batch, rows, columns).
     - ``condition``: gives a boolean there.
     - ``fill``: what replaces a score in the end where it is as ``fills_where`` is.
+    - ``blank``: gives a boolean at such indices, the same for all columns: rows of weights that
+      are 0 behind the softmax.
     """
 
     scale: float = 1.0
