@@ -17,6 +17,7 @@ from tvm.target import Target
 
 from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
 from .boosted_trees import OBJECTIVES, Objective
+from .features.cached_features import CachedFeatures
 from .features.program_features import ProgramFeatures
 from .instruction_set import warn_of_others
 from .model_file import ModelFileError
@@ -106,7 +107,7 @@ class TransferModel(PyCostModel):
         """Take a global part, and forget the measurements of the run."""
         self._adaptation = self._adapted(pretrained_model)
         self._pretrained = pretrained_model
-        self._extractor = (
+        self._extractor = CachedFeatures(
             ProgramFeatures() if pretrained_model is None else pretrained_model.extractor()
         )
         self._generator = np.random.default_rng(self._seed)

@@ -30,7 +30,7 @@ CHECKPOINTS = (8, 16, 32, 64, 128)
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse and check the command line."""
-    parser = make_parser(__doc__, "live", files=("prior", "draft"))
+    parser = make_parser(__doc__, "live", files=("prior", "draft", "known"))
     parser.add_argument("--layers", nargs="+", choices=ALL_LAYERS, default=list(LAYERS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--baseline", choices=METHODS, default="evolutionary")

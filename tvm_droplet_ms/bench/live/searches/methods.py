@@ -18,7 +18,7 @@ class Method:
       name.
     - ``cost_model``: makes the ``cost_model`` of ``tune_tir``, of the target and the same files.
     - ``takes``: what the method begins with: "prior", the cost model that comes with the package,
-      and "draft". A file may stand for each.
+      "draft" and "known", the known schedules. A file may stand for each.
     """
 
     strategy: Callable[..., Any]
@@ -31,11 +31,14 @@ def _evolutionary(**_: str) -> str:
 
 
 def _droplet(**options: Any) -> Callable[..., Any]:
-    def make(draft: str | None = None, **prior: str) -> Any:
+    def make(draft: str | None = None, known: str | None = None, **prior: str) -> Any:
         from .... import DropletStrategy
         from ....draft import SymbolDraft
+        from ....search_strategy.explorers.known import KnownExplorer
 
-        given = {"draft": SymbolDraft.from_file(draft)} if draft else {}
+        given: dict[str, Any] = {"draft": SymbolDraft.from_file(draft)} if draft else {}
+        if known:
+            given["explorer"] = KnownExplorer(known)
         return DropletStrategy(**{"stop": None, **prior, **given, **options})
 
     return make
@@ -65,15 +68,17 @@ def _pretrained(target: Any, prior: str | None = None) -> Any:
     return TransferModel.pretrained(target) if prior is None else TransferModel.from_file(prior)
 
 
+_ALL = ("prior", "draft", "known")
+
 METHODS: Mapping[str, Method] = {
     "evolutionary": Method(_evolutionary, _default_xgb),
     "evolutionary with early model": Method(_evolutionary, _early_xgb),
     "evolutionary with prior": Method(_evolutionary, _pretrained, ("prior",)),
-    "droplet": Method(_droplet(), _default_xgb, ("prior", "draft")),
+    "droplet": Method(_droplet(), _default_xgb, _ALL),
     "droplet without known": Method(_droplet(explorer="random"), _default_xgb, ("prior", "draft")),
-    "droplet without draft": Method(_droplet(draft=None), _default_xgb, ("prior",)),
-    "droplet without prior": Method(_droplet(prior=None), _default_xgb, ("draft",)),
-    "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb),
+    "droplet without draft": Method(_droplet(draft=None), _default_xgb, ("prior", "known")),
+    "droplet without prior": Method(_droplet(prior=None), _default_xgb, ("draft", "known")),
+    "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb, ("known",)),
     "droplet as published": Method(_published, _default_xgb),
 }
 """``evolutionary`` is TVM's search with its defaults: its XGBoost model predicts at random until it
