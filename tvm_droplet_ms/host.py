@@ -19,16 +19,17 @@ _PAGE = 4096
 """Bytes of a page of memory, a multiple of every vector and cache line."""
 
 
-def host_target() -> Target:
+def host_target(mcpu: str | None = None) -> Target:
     """Detect the target of the host CPU.
 
-    Returns kind ``llvm``, with LLVM's name of this CPU as ``mcpu`` and the number of physical cores
-    as ``num-cores``, which MetaSchedule's parallelisation rule requires.
+    ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
+    with the number of physical cores as ``num-cores``, which MetaSchedule's parallelisation rule
+    requires.
     """
     return Target(
         {
             "kind": "llvm",
-            "mcpu": str(Target.from_device("cpu").attrs["mcpu"]),
+            "mcpu": mcpu or str(Target.from_device("cpu").attrs["mcpu"]),
             "num-cores": cpu_count(logical=False),
         }
     )

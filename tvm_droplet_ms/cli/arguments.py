@@ -58,28 +58,49 @@ def stop_gain(text: str) -> float | str | None:
     return share
 
 
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse the shape of an input, "x=1,3". For ``type=`` of an argument."""
-    name, equals, extents = text.rpartition("=")
+def shape(text: str) -> tuple[str, tuple[int, ...] | list[tuple[int, ...]]]:
+    """Parse the shape of an input, "x=1,3", or several, "x=1,3|2,3". For ``type=``."""
+    name, equals, written = text.rpartition("=")
+    shapes = [_extents(each) for each in written.split("|")]
+    if not name or not equals or any(extent < 1 for each in shapes for extent in each):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224, "
+            "or several with | between them"
+        )
+    return name, shapes[0] if len(shapes) == 1 else shapes
+
+
+def _extents(text: str) -> tuple[int, ...]:
+    """The extents of a shape; one of 0 where one is no number."""
     try:
-        parsed = tuple(int(extent) for extent in extents.split(",")) if extents else ()
+        return tuple(int(extent) for extent in text.split(",")) if text else ()
     except ValueError:
-        parsed = (0,)
-    if not name or not equals or any(extent < 1 for extent in parsed):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224"
-        )
-    return name, parsed
+        return (0,)
 
 
-def dim(text: str) -> tuple[str, int]:
-    """Parse an open extent, "width=320". For ``type=`` of an argument."""
-    name, equals, extent = text.rpartition("=")
-    if not name or not equals or not extent.isdecimal() or int(extent) < 1:
+def dim(text: str) -> tuple[str, int | list[int]]:
+    """Parse an open extent, "width=320", or several, "width=320|640". For ``type=``."""
+    name, equals, written = text.rpartition("=")
+    values = [int(each) if each.isdecimal() else 0 for each in written.split("|")]
+    if not name or not equals or any(value < 1 for value in values):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no extent: expected a name and a positive number, such as width=320"
+            f"{text!r} is no extent: expected a name and a positive number, such as width=320, or "
+            "several with | between them"
         )
-    return name, int(extent)
+    return name, values[0] if len(values) == 1 else values
+
+
+def shares(text: str) -> list[float]:
+    """Parse the shares of several shapes, "3,1". For ``type=`` of an argument."""
+    try:
+        parsed = [float(each) for each in text.split(",")]
+    except ValueError:
+        parsed = []
+    if not parsed or not all(0 < share < float("inf") for share in parsed):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no shares: expected a positive number for each shape, such as 3,1"
+        )
+    return parsed
 
 
 def constant(text: str) -> tuple[str, float | int | list[float | int]]:

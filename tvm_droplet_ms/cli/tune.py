@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,13 @@ from .arguments import (
     positive,
     seed,
     shape,
+    shares,
     stop_gain,
     trials,
 )
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
-from .tune_options import OptionError, check_options, read_inputs
+from .tune_options import OptionError, by_bucket, check_options, read_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +67,8 @@ def add_command(commands: Any) -> None:
         default=[],
         type=shape,
         metavar="NAME=1,3,224,224",
-        help="the shape of an input that the model leaves open; may be repeated",
+        help="the shape of an input that the model leaves open; several with | between them make "
+        "one library for all; may be repeated",
     )
     tune.add_argument(
         "--dim",
@@ -74,7 +76,14 @@ def add_command(commands: Any) -> None:
         default=[],
         type=dim,
         metavar="NAME=320",
-        help="an extent that the model leaves open by name, in all inputs; may be repeated",
+        help="an extent that the model leaves open by name, in all inputs; several as of --shape; "
+        "may be repeated",
+    )
+    tune.add_argument(
+        "--shares",
+        type=shares,
+        metavar="3,1",
+        help="several shapes: the share of time and trials of each (default: equal ones)",
     )
     tune.add_argument(
         "--constant",
@@ -228,9 +237,10 @@ def _tune_model(
     try:
         result = tune(
             options.model,
-            shapes={name: tuple(shape) for name, shape in options.shape} or None,
+            shapes=by_bucket("--shape", options.shape) or None,
             # A run that an older version kept has none of these.
-            dims=dict(getattr(options, "dim", [])) or None,
+            dims=by_bucket("--dim", getattr(options, "dim", [])) or None,
+            shares=getattr(options, "shares", None),
             constants=dict(getattr(options, "constant", [])) or None,
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
@@ -244,24 +254,25 @@ def _tune_model(
             inputs=inputs,
             seed=options.seed,
         )
-    except ValueError as error:  # A ModelError, or a damaged database.
+    except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
         return fail("tune", error)
-    beside = result.beside_reference() if options.against else {}
+    beside = [one.beside_reference() if options.against else {} for one in result.each_shape]
     text = _as_json(result, beside) if options.json else summary(result, beside)
     interrupted = result.why_ended == "interrupt"
     return hand_over(text, result, options.out, result.work_dir / "model.so", interrupted)
 
 
-def _as_json(result: "TuneResult", beside: Mapping[str, "Latency"]) -> str:
+def _as_json(result: "TuneResult", beside: "Sequence[Mapping[str, Latency]]") -> str:
     content = json.loads(result.as_json())
-    if beside:
-        content["beside"] = {
-            name: {
-                "median": 1e3 * latency.median,
-                "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
+    for shown, latencies in zip(content.get("of_shapes", [content]), beside, strict=True):
+        if latencies:
+            shown["beside"] = {
+                name: {
+                    "median": 1e3 * latency.median,
+                    "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
+                }
+                for name, latency in latencies.items()
             }
-            for name, latency in beside.items()
-        }
     return json.dumps(content, indent=1)
 
 

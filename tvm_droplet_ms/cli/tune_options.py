@@ -3,6 +3,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from .kernel import is_kernel
 if TYPE_CHECKING:
     import numpy as np
 
-OF_MODELS = ("shape", "dim", "allow_winograd", "tolerance", "against")
+OF_MODELS = ("shape", "dim", "shares", "allow_winograd", "tolerance", "against")
 """Options that say nothing about a kernel."""
 
 OF_KERNELS = ("target", "target_us", "tracker", "key")
@@ -68,6 +69,35 @@ def _check_out(out: Path) -> None:
         raise OptionError(
             f"--out {str(out)!r} cannot be written: permit writing in {str(out.parent)!r}"
         )
+
+
+def by_bucket(
+    option: str, pairs: Sequence[tuple[str, Any]]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """The values of a repeated option by name; a list of such where a name has several values.
+
+    ``pairs``: each name with its value; a list of several, the first of which is no number in a
+    shape of one. Raises ``OptionError`` if two names have several, but not as many.
+    """
+    several = {name: value for name, value in pairs if _is_several(option, value)}
+    if not several:
+        return dict(pairs)
+    counts = {name: len(value) for name, value in several.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        raise OptionError(f"{option} has {told}: give as many for each, or one for all")
+    count = next(iter(counts.values()))
+    return [
+        {name: value[number] if name in several else value for name, value in pairs}
+        for number in range(count)
+    ]
+
+
+def _is_several(option: str, value: Any) -> bool:
+    """True of a list of values: of numbers for an extent, and of shapes for a shape."""
+    if option == "--dim":
+        return isinstance(value, list)
+    return any(isinstance(each, list | tuple) for each in value)
 
 
 def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":

@@ -165,19 +165,21 @@ class KernelTuner:
         trials: int | None,
         batch: int | None = None,
         each: int | None = None,
+        strategy: SearchStrategy | None = None,
     ) -> None:
         """Measure until the clock runs out.
 
         - ``kernels``: what the tasks belong to: its picks are what they start with.
         - ``batch``: the most trials of a batch; None for ``batch_size`` of the time that is left.
         - ``each``: the most trials of a task; None for no limit.
+        - ``strategy``: searches; None for that of ``make_strategy``.
         """
         self.watch.know_records(tasks, self.database, self._target)
         left_out = kernels.untouched | set(kernels.picks.unscheduled)
         tasks = [task for task in tasks if task.task_name not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
-        strategy = self._make_strategy(
+        strategy = strategy or self._make_strategy(
             tasks,
             self.database,
             self._target,

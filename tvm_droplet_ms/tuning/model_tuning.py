@@ -42,6 +42,7 @@ from .model_kernels import ModelKernels
 from .parts import Parts
 from .result import Latency, TuneResult
 from .schedules import MOST, keep_choice
+from .several_shapes.weight_layouts import WeightLayouts
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,12 @@ def graph_passes() -> list[NamedPass]:
 
 
 class ModelTuning:
-    """One run of ``tune``."""
+    """One run of ``tune``.
+
+    ``kept``: what was compiled last; None where nothing was. ``executable``: the name of the file
+    in the directory that it is written to. ``layouts``: those of weights that other shapes of the
+    model have.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,12 @@ class ModelTuning:
         experience: Experience | None = None,
         *,
         watch: Watch | None = None,
+        executable: str = EXECUTABLE,
+        layouts: WeightLayouts | None = None,
     ) -> None:
+        self._layouts = layouts
+        self.kept: CompiledModel | None = None
+        self._library = directory / executable
         self._imported = imported
         self._target = target
         self._threads = threads
@@ -139,11 +150,10 @@ class ModelTuning:
             if chosen is kernels and choice:
                 self._note(choice)
         if trials != 0 and kernels.tasks and not tuning.is_due:
-            left = None if trials is None else max(0, trials - self._tuner.trials)
-            if left != 0:
-                self._tuner.tune(chosen.tasks, chosen, tuning, left)
+            self._search(chosen, tuning, trials)
         if self._tuner.trials or measured_picks or chosen is not kernels:
             try:
+                self._choose_layouts(chosen)
                 chosen, last = self._agreement.last(chosen, kernels, first, stop)
                 if last is not first:
                     self._keep(last)
@@ -172,7 +182,23 @@ class ModelTuning:
         calls = sum(int(task.weight) for task in kernels.tasks)
         logger.info("%d kernels, %d calls", len(kernels.tasks), calls)
         self._tuner.pick(kernels, stop)
+        self._choose_layouts(kernels)
         return graph, kernels
+
+    def _search(self, kernels: ModelKernels, stop: StopRequest, trials: int | None) -> None:
+        """Tune the kernels, and then those whose weights other shapes pack in another way."""
+        share = 0.0 if self._layouts is None else self._layouts.share
+        left = None if trials is None else max(0, trials - self._tuner.trials)
+        most = left if left is None else left - int(share * left)
+        if most != 0:
+            self._tuner.tune(kernels.tasks, kernels, stop.earlier(share * stop.left), most)
+        if self._layouts is not None and not stop.is_due:
+            left = None if trials is None else max(0, trials - self._tuner.trials)
+            self._layouts.measure(self._tuner, kernels, stop, left)
+
+    def _choose_layouts(self, kernels: ModelKernels) -> None:
+        if self._layouts is not None:
+            self._layouts.choose(kernels)
 
     def _measure_picks(self, made: Executable, tuning: StopRequest, share: float, runs: int) -> int:
         """Measure the picks of what weighs inside the first executable; returns their number."""
@@ -198,19 +224,20 @@ class ModelTuning:
         """Write the executable of the work directory; returns the seconds."""
         start = time.monotonic()
         with self._parts("export"):
-            compiled.export(self._directory / EXECUTABLE)
+            compiled.export(self._library)
+        self.kept = compiled
         return time.monotonic() - start
 
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time what was written."""
         inputs = self._check.inputs[0]
         with self._parts("export"):
-            last = CompiledModel.load(self._directory / EXECUTABLE)
+            last = CompiledModel.load(self._library)
         with self._parts("check"):
             deviation = self._check.deviation(last)
             if deviation > self._check.tolerance:
                 raise RuntimeError(
-                    f"the outputs of {self._directory / EXECUTABLE} differ from "
+                    f"the outputs of {self._library} differ from "
                     f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
                     f"same model gave the right ones before it was written: please report the model"
                 )

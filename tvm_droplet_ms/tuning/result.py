@@ -143,6 +143,11 @@ class TuneResult:
         return self.compiled.executable
 
     @property
+    def each_shape(self) -> tuple["TuneResult", ...]:
+        """The result for each shape that the model was tuned for; this one where it is one."""
+        return (self,)
+
+    @property
     def outlook(self) -> Outlook:
         """The expected gain of a further minute of tuning."""
         tunable = [row for row in self.kernels if row.trials or row.schedule != "untouched"]
@@ -235,17 +240,25 @@ class TuneResult:
     def _in_order(
         self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        names = [spec.name for spec in self.inputs]
-        given = dict(zip(names, arrays, strict=False)) | dict(named)
-        if len(arrays) + len(named) != len(names) or set(given) != set(names):
-            raise ModelError(
-                f"{len(arrays)} inputs by position and {', '.join(named) or 'none'} by name: "
-                f"expected {', '.join(names)}"
-            )
-        for spec in self.inputs:
-            if tuple(np.shape(given[spec.name])) != spec.shape:
+        given = in_order([spec.name for spec in self.inputs], arrays, named)
+        for spec, array in zip(self.inputs, given, strict=True):
+            if tuple(np.shape(array)) != spec.shape:
                 raise ModelError(
-                    f"input {spec.name!r} has the shape {np.shape(given[spec.name])}: the model "
-                    f"was tuned for {spec.shape}"
+                    f"input {spec.name!r} has the shape {np.shape(array)}: the model was tuned for "
+                    f"{spec.shape}"
                 )
-        return [np.asarray(given[spec.name], dtype=spec.dtype) for spec in self.inputs]
+        pairs = zip(self.inputs, given, strict=True)
+        return [np.asarray(array, dtype=spec.dtype) for spec, array in pairs]
+
+
+def in_order(
+    names: Sequence[str], arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Inputs by position and by name, in order. Raises ``ModelError`` if they are not all."""
+    given = dict(zip(names, arrays, strict=False)) | dict(named)
+    if len(arrays) + len(named) != len(names) or set(given) != set(names):
+        raise ModelError(
+            f"{len(arrays)} inputs by position and {', '.join(named) or 'none'} by name: "
+            f"expected {', '.join(names)}"
+        )
+    return [given[name] for name in names]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A result as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..report import align, format_profile, shown_share
@@ -10,12 +10,31 @@ from .result import Latency, TuneResult
 MOST_ROWS = 12
 
 
-def summary(result: TuneResult, beside: Mapping[str, Latency] | None = None) -> str:
-    """Describe a result for a person, and what ``TuneResult.beside_reference`` returns."""
+def summary(result: TuneResult, beside: Sequence[Mapping[str, Latency]] = ()) -> str:
+    """Describe a result for a person.
+
+    ``beside``: what ``TuneResult.beside_reference`` returns of each shape; empty for nothing.
+    """
+    shapes = result.each_shape
+    beside = beside or [{}] * len(shapes)
+    if len(shapes) == 1:
+        return _summary(shapes[0], beside[0])
+    parts = [
+        f"{_shown(shape)}\n{_summary(shape, each)}"
+        for shape, each in zip(shapes, beside, strict=True)
+    ]
+    return "\n\n".join([*parts, *(f"note       {note}" for note in result.notes[-1:])])
+
+
+def _shown(result: TuneResult) -> str:
+    return ", ".join(f"{spec.name} {spec.shape}" for spec in result.inputs)
+
+
+def _summary(result: TuneResult, beside: Mapping[str, Latency]) -> str:
     reference = result.check.reference.name
     lines = [
         f"latency    {result.latency} on {result.threads} thread(s)",
-        *_beside(beside or {}),
+        *_beside(beside),
         f"deviation  {result.deviation:.1e} of the scale of its row, from {reference}",
         f"trials     {result.trials}{_ending(result)}",
         f"outlook    {result.outlook}",

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
@@ -22,13 +20,18 @@ from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
 from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
+from .compile.compiled_model import CompiledModel
 from .experience.strategy import Experience
 from .frontends import import_model
+from .frontends.extents import Dims, Shapes
 from .frontends.imported import check_memory
-from .held_model import hold_model
+from .held_model import EXECUTABLE, hold_model
 from .model_tuning import ModelTuning
 from .parts import Parts
 from .result import TuneResult
+from .several_shapes.bucket_options import BucketOptions, Inputs, bucket_options, several
+from .several_shapes.tune_buckets import tune_buckets
+from .several_shapes.weight_layouts import WeightLayouts
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -37,8 +40,9 @@ logger = logging.getLogger(__name__)
 def tune(
     model: Any,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    dims: Mapping[str, int] | None = None,
+    shapes: Shapes | Sequence[Shapes] | None = None,
+    dims: Dims | Sequence[Dims] | None = None,
+    shares: Sequence[float] | None = None,
     constants: Mapping[str, Any] | None = None,
     target: str | Mapping[str, Any] | Target = "auto",
     threads: int = 1,
@@ -49,7 +53,7 @@ def tune(
     work_dir: str | os.PathLike[str] | None = None,
     exact: bool = True,
     tolerance: float | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Inputs | Sequence[Inputs] | None = None,
     callbacks: Sequence[MeasureCallback] = (),
     progress: Callable[[str], None] | Literal["auto"] | None = "auto",
     seed: int = 0,
@@ -64,11 +68,16 @@ def tune(
         The path of an ``.onnx`` or ``.pt2`` file, an ``onnx.ModelProto``, a
         ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
         Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
-    shapes : Mapping[str, Sequence[int]] | None
-        Shapes of the inputs by name, for those whose extents the model leaves open.
-    dims : Mapping[str, int] | None
+    shapes : Shapes | Sequence[Shapes] | None
+        Shapes of the inputs by name, for those whose extents the model leaves open. A list makes
+        one library for several shapes: it has a mapping for each, and the result is a
+        ``ShapesResult``.
+    dims : Dims | Sequence[Dims] | None
         Extents by the names that an ONNX model or a Relax module gives them, such as
-        ``{"batch": 1, "width": 320}``; each holds for all inputs.
+        ``{"batch": 1, "width": 320}``; each holds for all inputs. A list as for `shapes`.
+    shares : Sequence[float] | None
+        With several shapes: the share of the time and of the trials that each gets, one after the
+        other. None for equal shares.
     constants : Mapping[str, Any] | None
         Values of inputs of an ONNX model by name, such as ``{"sr": 16000}``. They are inputs of the
         tuned model no more, and an ``If`` that they decide is gone.
@@ -98,8 +107,9 @@ def tune(
     tolerance : float | None
         The largest deviation of an output from the reference's, relative to the scale of the
         output's row; see ``OutputCheck``. None for 1e-4, or 1e-3 with ``exact=False``.
-    inputs : Mapping[str, np.ndarray] | None
-        Values of inputs by name for the check, such as indices. Others are random.
+    inputs : Inputs | Sequence[Inputs] | None
+        Values of inputs by name for the check, such as indices. Others are random. A list as for
+        `shapes`.
     callbacks : Sequence[MeasureCallback]
         Told each batch, after TVM's own.
     progress : Callable[[str], None] | "auto" | None
@@ -131,46 +141,64 @@ def tune(
     """
     started = time.monotonic()
     _check_numbers(threads, time_budget_s, trials, tolerance, patience, stop)
+    buckets = bucket_options(shapes, dims, shares, inputs)
     try:
         experience = Experience(prior, known)
     except ValueError as error:
         raise ModelError(f"{error}") from error
     if tolerance is None:
         tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
-    parts = Parts()
     set_worker_threads(threads)
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
+
+    def tune_one(
+        bucket: BucketOptions,
+        request: StopRequest,
+        trials: int | None,
+        experience: Experience,
+        executable: str,
+        layouts: WeightLayouts | None,
+    ) -> tuple[TuneResult, CompiledModel]:
+        parts = Parts()
+        with parts("import"):
+            imported = import_model(
+                model, bucket.shapes, threads, dims=bucket.dims, constants=constants
+            )
+            notes = list(imported.notes)
+            if imported.identity is not None:
+                notes += hold_model(directory, imported.identity)
+            for note in notes:
+                logger.warning("%s", note)
+            check_memory(imported)
+        with parts("check"):
+            set_own_threads(threads)
+            check = make_check(imported, cpu, tolerance, seed, bucket.inputs)
+        tuning = ModelTuning(
+            imported,
+            cpu,
+            threads,
+            directory,
+            check,
+            exact,
+            parts,
+            seed,
+            experience,
+            watch=Watch(directory, callbacks, progress, patience, stop),
+            executable=executable,
+            layouts=layouts,
+        )
+        with request.on_interrupt():
+            result = tuning.run(request, trials)
+        assert tuning.kept is not None
+        return replace(result, notes=(*notes, *result.notes)), tuning.kept
+
+    request = StopRequest(started + time_budget_s)
     try:
         with only_writer(directory):
-            with parts("import"):
-                imported = import_model(model, shapes, threads, dims=dims, constants=constants)
-                notes = list(imported.notes)
-                if imported.identity is not None:
-                    notes += hold_model(directory, imported.identity)
-                for note in notes:
-                    logger.warning("%s", note)
-                check_memory(imported)
-            with parts("check"):
-                set_own_threads(threads)
-                check = make_check(imported, cpu, tolerance, seed, inputs)
-            watch = Watch(directory, callbacks, progress, patience, stop)
-            request = StopRequest(started + time_budget_s)
-            with request.on_interrupt():
-                tuning = ModelTuning(
-                    imported,
-                    cpu,
-                    threads,
-                    directory,
-                    check,
-                    exact,
-                    parts,
-                    seed,
-                    experience,
-                    watch=watch,
-                )
-                result = tuning.run(request, trials)
-            return replace(result, notes=(*notes, *result.notes))
+            if several(shapes, dims):
+                return tune_buckets(tune_one, buckets, request, trials, experience, directory, cpu)
+            return tune_one(buckets[0], request, trials, experience, EXECUTABLE, None)[0]
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
 

@@ -18,6 +18,7 @@ from tvm_droplet_ms.bench.live import compare, remeasuring, tuning
 from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, LAYERS, make_module
 from tvm_droplet_ms.bench.live.searches.methods import METHODS
 from tvm_droplet_ms.bench.live.store import ResultStore, Task
+from tvm_droplet_ms.host import host_target
 
 
 def test_layers_name_the_space_that_the_shipped_model_learned_from():
@@ -51,6 +52,24 @@ def test_methods_alternate_within_a_layer_and_seed(tmp_path: Path, monkeypatch: 
     assert [seed for _, _, seed in asked] == [3] * 4 + [4] * 4
     firsts = [method for _, method, _ in asked[::2]]
     assert firsts == ["evolutionary", "droplet", "droplet", "evolutionary"]
+
+
+def test_code_for_another_cpu_is_tuned_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[dict[str, Any]] = []
+
+    def get(self: ResultStore, name: str, module: str, settings: dict[str, Any]) -> Any:
+        asked.append(settings)
+        return {"trials": [], "wall_secs": 1.0, "profile": {}, "finished": 0.0, "kernels": [[None]]}
+
+    monkeypatch.setattr(ResultStore, "get", get)
+    arguments = ["--out", str(tmp_path), "--layers", "dense", "--seeds", "0", "--trials", "4"]
+    arguments += ["--methods", "droplet"]
+    compare.run_all(
+        compare.parse_arguments([*arguments, "--mcpu", "haswell"]), ResultStore(tmp_path)
+    )
+    assert [settings["mcpu"] for settings in asked] == ["haswell", "haswell"]
+    compare.run_all(compare.parse_arguments(arguments), ResultStore(tmp_path))
+    assert not any("mcpu" in settings for settings in asked[2:])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +114,7 @@ def test_winner_with_wrong_output_is_not_timed(monkeypatch: pytest.MonkeyPatch):
     trace = Schedule(mod).trace.as_json()
     outputs = iter([np.zeros((64, 64)), np.ones((64, 64))])
     monkeypatch.setattr(remeasuring, "_call", lambda *_: next(outputs))
-    (kernel,) = remeasuring.remeasure(mod, [trace], 1)
+    (kernel,) = remeasuring.remeasure(mod, [trace], 1, host_target())
     assert kernel["median"] is None
     assert "computes something else" in kernel["error"]
 

@@ -40,6 +40,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--checkpoints", nargs="+", type=int, help="8 16 32 64 128, as far as --trials goes"
     )
+    parser.add_argument(
+        "--mcpu", help="LLVM's name of a CPU whose code this one runs, such as haswell (AVX2)"
+    )
     parser.add_argument("--rounds", type=int, default=10, help="timings of each winner")
     parser.add_argument("--csv", type=Path, help="write the latencies and seconds to this file too")
     parser.add_argument("--records", type=Path, help="print the tables of such a file, and end")
@@ -71,7 +74,13 @@ def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -
         "trials": args.trials,
         "batch": args.batch,
         "files": files,
+        **_code(args),
     }
+
+
+def _code(args: argparse.Namespace) -> dict[str, str]:
+    """The CPU that code is generated for, where it is not that of this machine."""
+    return {"mcpu": args.mcpu} if args.mcpu else {}
 
 
 def order_of_runs(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
@@ -113,6 +122,7 @@ def remeasure(
         "finished": list(finished.values()),
         "checkpoints": args.checkpoints,
         "rounds": args.rounds,
+        **_code(args),
     }
     # More runs, or another one of a name, are other winners: all are timed together again.
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]

@@ -14,6 +14,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
+from tvm.target import Target
 
 from ...host import host_target
 from ...measure import fast_measure
@@ -22,15 +23,17 @@ from .searches.comparison import Trial, best_trial
 from .store import Task, serve
 
 
-def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[str, Any]]:
+def remeasure(
+    mod: IRModule, traces: Sequence[Any], rounds: int, target: Target
+) -> list[dict[str, Any]]:
     """Rebuild winners from their traces, check their outputs, and time them in turns.
 
     Traces that give the same module are timed as one. Each round begins with another kernel and has
     newly allocated buffers: some kernels take twice as long where their buffers happen to conflict
     in a cache. A first round does not count. ``traces``: the JSON of each winner's trace.
-    ``rounds``: timings per kernel. Returns, for each trace, ``error`` (None if its output is that
-    of the layer) and ``median`` in seconds, None after an error. Raises ``RuntimeError`` if the
-    unscheduled layer does not build.
+    ``rounds``: timings per kernel. ``target``: what they are built for. Returns, for each trace,
+    ``error`` (None if its output is that of the layer) and ``median`` in seconds, None after an
+    error. Raises ``RuntimeError`` if the unscheduled layer does not build.
     """
     modules: dict[int, IRModule] = {}
     keys = []
@@ -39,8 +42,8 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
         Trace.apply_json_to_schedule(trace, schedule)
         keys.append(structural_hash(schedule.mod))
         modules[keys[-1]] = schedule.mod
-    builder = fast_measure(host_target())["builder"]
-    ((reference, error),) = _build(builder, [mod])
+    builder = fast_measure(target)["builder"]
+    ((reference, error),) = _build(builder, target, [mod])
     if reference is None:
         raise RuntimeError(f"the layer does not build without a schedule: {error}")
     rng = np.random.default_rng(0)
@@ -49,7 +52,9 @@ def remeasure(mod: IRModule, traces: Sequence[Any], rounds: int) -> list[dict[st
     expected = _call(reference, arrays)
     tolerance = 1e-5 * float(np.abs(expected).max())
     timers, errors = {}, {}
-    for key, (library, error) in zip(modules, _build(builder, list(modules.values())), strict=True):
+    for key, (library, error) in zip(
+        modules, _build(builder, target, list(modules.values())), strict=True
+    ):
         if error is not None:
             errors[key] = error
         elif np.allclose(_call(library, arrays), expected, rtol=1e-3, atol=tolerance):
@@ -87,10 +92,10 @@ def time_in_turns(
     return list(samples.items())
 
 
-def _build(builder: Any, mods: Sequence[IRModule]) -> list[tuple[Any, str | None]]:
-    """Build modules for the host: the library and the error of each, None in one or the other."""
+def _build(builder: Any, target: Target, mods: Sequence[IRModule]) -> list[tuple[Any, str | None]]:
+    """Build modules for a target: the library and the error of each, None in one or the other."""
     found: list[tuple[Any, str | None]] = []
-    for result in builder.build([BuilderInput(mod, host_target()) for mod in mods]):
+    for result in builder.build([BuilderInput(mod, target) for mod in mods]):
         if result.error_msg is not None:
             found.append((None, str(result.error_msg)))
             continue
@@ -113,7 +118,7 @@ def remeasure_layer(task: Task) -> dict[str, Any]:
         winners += [best_trial(trials, checkpoint) for checkpoint in settings["checkpoints"]]
     mod = make_module(ALL_LAYERS[settings["layer"]])
     traces = [winner.trace for winner in winners if winner is not None]
-    timed = iter(remeasure(mod, traces, settings["rounds"]))
+    timed = iter(remeasure(mod, traces, settings["rounds"], host_target(settings.get("mcpu"))))
     kernels = [None if winner is None else next(timed) for winner in winners]
     count = len(settings["checkpoints"])
     return {"kernels": [kernels[i : i + count] for i in range(0, len(kernels), count)]}

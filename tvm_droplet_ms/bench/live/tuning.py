@@ -73,7 +73,7 @@ def tune(task: Task) -> dict[str, Any]:
     """
     settings = task.settings
     method, seed, files = METHODS[settings["method"]], settings["seed"], settings["files"]
-    target = host_target()
+    target = host_target(settings.get("mcpu"))
     work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
     # The database of a stopped run would be resumed.
     shutil.rmtree(work_dir, ignore_errors=True)

@@ -27,11 +27,14 @@ def faster_inside(
 ) -> tuple[CompiledModel, dict[int, TuningRecord]] | None:
     """Compile the model with those near-best schedules that are fastest inside it.
 
-    Returns the new model and its schedules of these kernels, by the structural hash of the
-    workload, where it is faster than ``last`` in alternating runs; None otherwise.
+    Those that were chosen already stay. Returns the new model and its schedules of these kernels,
+    by the structural hash of the workload, where it is faster than ``last`` in alternating runs;
+    None otherwise.
     """
     schedules = kernels.schedules()
-    ranked = _after_those_of(schedules, near_best(database, target))
+    near = near_best(database, target)
+    open_ones = {key: records for key, records in near.items() if key not in kernels.chosen}
+    ranked = _after_those_of(schedules, open_ones)
     variants = [last]
     for rank in range(1, max((len(records) for records in ranked.values()), default=0)):
         ranks = dict.fromkeys(ranked, rank)

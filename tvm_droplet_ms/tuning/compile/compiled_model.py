@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiled model: runs it, and times its kernels inside it."""
 
+import copy
 import os
 import tempfile
 import time
@@ -31,7 +32,8 @@ class CompiledModel:
     """
 
     def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
-        self._linked = model if isinstance(model, LinkedModel) else None
+        self._entry = "main"
+        self.linked = model if isinstance(model, LinkedModel) else None
         if isinstance(model, LinkedModel):
             self.executable = relax.VMExecutable(model.module)
             self._start()
@@ -47,8 +49,15 @@ class CompiledModel:
     def load(cls, library: Path) -> "CompiledModel":
         """Load a library that ``export`` has written."""
         model = cls.__new__(cls)
-        model._linked = None
+        model.linked, model._entry = None, "main"
         model._open(library)
+        return model
+
+    def entry(self, name: str) -> "CompiledModel":
+        """The same library, of which another function runs."""
+        model = copy.copy(self)
+        model._entry = name
+        model._start()
         return model
 
     def _open(self, library: Path) -> None:
@@ -59,7 +68,7 @@ class CompiledModel:
 
     def _start(self) -> None:
         self._machine = relax.VirtualMachine(self.executable.mod, tvm.cpu())
-        self._main = self._machine["main"]
+        self._main = self._machine[self._entry]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
         """Run the model; the outputs of nested tuples come one after the other."""
@@ -79,8 +88,8 @@ class CompiledModel:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the executable as a shared library. The file appears when it is complete."""
         with replacing(path) as partial:
-            if self._linked is not None:
-                self._linked.write(partial)
+            if self.linked is not None:
+                self.linked.write(partial)
             else:
                 self._library.copy(partial)
 

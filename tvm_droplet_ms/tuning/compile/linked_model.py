@@ -21,6 +21,7 @@ from tvm.ir import GenericConst, IRModule
 from tvm.runtime import Tensor
 from tvm.support import cc
 from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from ...model.bindings import array_of
 from .kernel_objects import KernelObjects
@@ -155,13 +156,19 @@ def _quoted(path: Path) -> str:
 class LinkedModel:
     """A model after all passes, with the object files of its kernels by their symbols.
 
-    ``objects``: what they belong to: it keeps them.
+    ``objects``: what they belong to: it keeps them. ``kernels``: what they were compiled from.
     """
 
     def __init__(
-        self, mod: IRModule, paths: Mapping[str, Path], objects: KernelObjects, target: Target
+        self,
+        mod: IRModule,
+        paths: Mapping[str, Path],
+        objects: KernelObjects,
+        target: Target,
+        kernels: Mapping[str, PrimFunc],
     ) -> None:
-        self._mod = mod
+        self.mod = mod
+        self.kernels = dict(kernels)
         self._paths = dict(paths)
         self._objects = objects
         self._target = target
@@ -175,11 +182,11 @@ class LinkedModel:
                 library = Path(folder) / "kernels.so"
                 cc.create_shared(str(library), [str(path) for path in self._paths.values()])
                 kernels = [tvm.runtime.load_module(str(library))]
-        return self._build(self._mod, kernels).mod
+        return self._build(self.mod, kernels).mod
 
     def executable(self) -> relax.VMExecutable:
         """The executable for ``export_library``."""
-        return self._build(self._mod, self._static_libraries())
+        return self._build(self.mod, self._static_libraries())
 
     def write(self, path: Path) -> None:
         """Write the model as a shared library, the constants straight from memory.
@@ -194,7 +201,7 @@ class LinkedModel:
                 self.executable().export_library(str(path), workspace_dir=folder)
 
     def _write(self, path: Path, folder: Path) -> None:
-        marked, marks = with_marks(self._mod)
+        marked, marks = with_marks(self.mod)
         pieces = serialized(self._build(marked, self._static_libraries()).mod, marks)
         source, data = folder / "data.S", folder / "data"
         with data.open("wb") as file:

@@ -174,7 +174,7 @@ class ModelBuilder:
         paths = self._objects.compile(kernels, late_at)
         for name in kernels:
             mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
-        return LinkedModel(mod, paths, self._objects, self._target)
+        return LinkedModel(mod, paths, self._objects, self._target, kernels)
 
 
 def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:

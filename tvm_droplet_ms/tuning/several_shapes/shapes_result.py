@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of ``tune`` with several shapes."""
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...session.errors import ModelError
+from ..frontends.imported import Arrays
+from ..result import TuneResult, in_order
+from .padding import Buckets, cut, padded
+
+
+@dataclass(frozen=True)
+class ShapesResult(TuneResult):
+    """A model that was tuned for several shapes, in one library. Call it with NumPy arrays.
+
+    Its own fields are those of the first shape, but for the trials, which are those of all.
+
+    Parameters
+    ----------
+    of_shapes : tuple[TuneResult, ...]
+        The result for each shape, in order. In the library their functions are ``main``,
+        ``main_1``, ``main_2`` and so on.
+    buckets : Buckets
+        The shapes.
+    pads : bool
+        Whether inputs of other extents are padded with zeros to the next shape, and the outputs cut
+        back. It is so where that was seen to change no output.
+    """
+
+    of_shapes: tuple[TuneResult, ...] = ()
+    buckets: Buckets = field(default=Buckets(()))
+    pads: bool = False
+
+    @property
+    def each_shape(self) -> tuple[TuneResult, ...]:
+        """The result for each shape."""
+        return self.of_shapes
+
+    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
+        """Run the model for the shapes of the inputs.
+
+        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output; a list
+        where there are several. Raises ``ModelError`` if an input is missing or unknown, or no
+        tuned shape is for the inputs.
+        """
+        given = in_order([spec.name for spec in self.inputs], arrays, named)
+        shapes = tuple(tuple(np.shape(array)) for array in given)
+        number = self.buckets.find(shapes, pads=self.pads)
+        if number is None:
+            raise ModelError(self._refusal(shapes))
+        bucket, result = self.buckets.buckets[number], self.of_shapes[number]
+        typed = [
+            np.asarray(array, dtype=spec.dtype)
+            for array, spec in zip(given, result.inputs, strict=True)
+        ]
+        outputs = result.compiled(padded(typed, bucket.inputs))
+        if shapes != bucket.inputs:
+            outputs = cut(outputs, self.buckets.cuts() or {}, shapes)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def as_json(self) -> str:
+        """The result as JSON: that of each shape."""
+        shapes = [
+            {
+                "shapes": {spec.name: list(spec.shape) for spec in result.inputs},
+                **json.loads(result.as_json()),
+            }
+            for result in self.of_shapes
+        ]
+        content = {"pads": self.pads, "notes": list(self.notes), "of_shapes": shapes}
+        return json.dumps(content, indent=1)
+
+    def _refusal(self, shapes: tuple[tuple[int, ...], ...]) -> str:
+        names = [spec.name for spec in self.inputs]
+        tuned = "; ".join(_shown(names, bucket.inputs) for bucket in self.buckets.buckets)
+        padding = "which none of these holds" if self.pads else "and padding would change outputs"
+        return f"the inputs have the shapes {_shown(names, shapes)}, {padding}: tuned for {tuned}"
+
+
+def _shown(names: list[str], shapes: tuple[tuple[int, ...], ...]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes, strict=True))

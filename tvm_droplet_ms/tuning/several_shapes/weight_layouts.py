@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that pack a weight as other shapes of the model do, so that it is held once.
+
+A dense layer packs its weight by the tiles of the loops over the weight. Those have the same
+extents in all shapes: with the tiles of one shape for these loops, and its own for the others, a
+kernel of another shape uses the same packed weight.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.target import Target
+
+from ...search_strategy import DropletStrategy
+from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
+from ...search_strategy.known.tuned_task import TunedTask
+from ...search_strategy.published.decision_kinds import PERFECT_TILE
+from ...search_strategy.published.decisions import SpacePoint
+from ...search_strategy.published.neighbourhood import Point
+from ...session.database import open_database
+from ...session.stop import StopRequest
+from ..experience.strategy import DRAWN
+from ..kernel_tuner import KernelTuner
+from ..model_kernels import ModelKernels
+from ..picks.first_picks import is_tunable
+from ..schedules import NEAR, by_workload, timed_records
+
+CROSSED = 3
+"""The most schedules with known layouts that are measured for a kernel, beside its own best."""
+
+SHARE = 0.2
+"""The share of a shape's time and trials that is kept for that."""
+
+REPLAYED = 16
+"""The most that are replayed to find them."""
+
+_PACKING = "meta_schedule.layout_rewrite_preproc"
+"""The annotation of a block that packs a constant weight (``layout_rewrite.cc``)."""
+
+Layouts = frozenset[tuple[str, int]]
+"""The ways in which a schedule packs weights: the buffers' shapes, and a hash of the copy."""
+
+
+class WeightLayouts:
+    """The layouts of weights that the shapes tuned so far have."""
+
+    def __init__(self, directory: Path, target: Target) -> None:
+        self._directory = directory
+        self._target = target
+        self._kernels: ModelKernels | None = None
+        self._taken: Layouts = frozenset()
+        self._leaders: dict[TunedTask, None] = {}
+        self._layouts: dict[TuningRecord, Layouts] = {}
+
+    def choose(self, kernels: ModelKernels) -> None:
+        """Take, of the schedules about as fast as the best, the fastest with known layouts.
+
+        One whose best schedule packs nothing keeps it.
+        """
+        self._kernels = kernels
+        for key, records in self._near(kernels).items():
+            shared = next((one for one in records if self._is_taken(one)), None)
+            if shared is not None and self._of(records[0]):
+                kernels.chosen[key] = shared
+
+    @property
+    def share(self) -> float:
+        """The share of a shape's time and trials that ``measure`` may take."""
+        return SHARE if self._leaders else 0.0
+
+    def measure(
+        self, tuner: KernelTuner, kernels: ModelKernels, stop: StopRequest, trials: int | None
+    ) -> None:
+        """Measure schedules with known layouts for the kernels that have none as fast."""
+        tasks = self._lacking(kernels)
+        each = 1 + CROSSED
+        most = each * len(tasks) if trials is None else min(trials, each * len(tasks))
+        if not self._leaders or not most:
+            return
+        schedules = by_workload(kernels.schedules())
+        strategy = DropletStrategy(
+            explorer=SeededExplorer(
+                lambda search: self._crossed(search, schedules), RandomExplorer(pool_size=DRAWN)
+            ),
+            prior=None,
+            draft=None,
+            stop=None,
+        )
+        why = tuner.why_ended
+        tuner.tune(tasks, kernels, stop, most, batch=each, each=each, strategy=strategy)
+        tuner.why_ended = why or tuner.why_ended
+
+    def end_shape(self) -> None:
+        """Know the layouts of the shape that was tuned last."""
+        assert self._kernels is not None
+        for record in self._kernels.schedules().get_all_tuning_records():
+            if layouts := self._of(record):
+                self._taken |= layouts
+                self._leaders[TunedTask.from_trace(record.trace)] = None
+
+    def _near(self, kernels: ModelKernels) -> dict[int, list[TuningRecord]]:
+        """The schedules of each kernel that are about as fast as its best, the fastest first."""
+        timed: dict[int, list[tuple[float, TuningRecord]]] = {}
+        own = {structural_hash(task.dispatched[0]) for task in kernels.tasks}
+        for key, record, secs in timed_records(open_database(self._directory), self._target):
+            if key in own:
+                timed.setdefault(key, []).append((secs, record))
+        near = {}
+        for key, pairs in timed.items():
+            pairs.sort(key=lambda pair: pair[0])
+            near[key] = [record for secs, record in pairs if secs <= NEAR * pairs[0][0]]
+        return near
+
+    def _lacking(self, kernels: ModelKernels) -> list[ExtractedTask]:
+        """The kernels that pack a weight in a way that no other shape does."""
+        schedules, near = by_workload(kernels.schedules()), self._near(kernels)
+        found = []
+        for task in kernels.tasks:
+            key = structural_hash(task.dispatched[0])
+            records = [schedules[key]] if key in schedules else []
+            packs = bool(records) and bool(self._of(records[0]))
+            if packs and is_tunable(task) and not any(map(self._is_taken, near.get(key, records))):
+                found.append(task)
+        return found
+
+    def _crossed(
+        self, search: SearchContext, schedules: dict[int, TuningRecord]
+    ) -> list[SpacePoint]:
+        """The schedule that a kernel has, and the same with the layouts of other shapes."""
+        own = schedules[structural_hash(search.history.mod)].trace
+        point = search.spaces.find(own)
+        if point is None:
+            return []
+        found = [point]
+        for replayed, crossed in enumerate(self._with_tiles_of_leaders(search, point)):
+            if len(found) > CROSSED or replayed >= REPLAYED:
+                break
+            candidate = search.replayer.replay(search.spaces.trace(crossed))
+            if candidate is not None and _packing(candidate.schedule.mod) <= self._taken:
+                found.append(crossed)
+        return found
+
+    def _with_tiles_of_leaders(
+        self, search: SearchContext, point: SpacePoint
+    ) -> Iterator[SpacePoint]:
+        number, values = point
+        sketch = search.spaces.sketches[number]
+        kinds = tuple(decision.kind.name for decision in sketch.decisions)
+        lengths = [decision.length for decision in sketch.decisions]
+        seen = {point}
+        for leader in self._leaders:
+            if leader.kinds != kinds or [len(value) for value in leader.values] != lengths:
+                continue
+            pairs = zip(sketch.decisions, leader.values, strict=True)
+            crossed: Point = ()
+            for decision, theirs in pairs:
+                ours = decision.value(values)
+                is_tile = decision.kind == PERFECT_TILE and prod(theirs) == prod(ours)
+                crossed += theirs if is_tile else ours
+            if (number, crossed) not in seen:
+                seen.add((number, crossed))
+                yield number, crossed
+
+    def _is_taken(self, record: TuningRecord) -> bool:
+        layouts = self._of(record)
+        return bool(layouts) and layouts <= self._taken
+
+    def _of(self, record: TuningRecord) -> Layouts:
+        if record not in self._layouts:
+            schedule = Schedule(record.workload.mod, debug_mask="none")
+            record.trace.apply_to_schedule(schedule, remove_postproc=False)
+            self._layouts[record] = _packing(schedule.mod)
+        return self._layouts[record]
+
+
+def _packing(mod: IRModule) -> Layouts:
+    """How a scheduled module packs each weight: from which place of which buffer to which."""
+    schedule = Schedule(mod, debug_mask="none")
+    children = schedule.get_child_blocks(schedule.get_sblock("root"))
+    blocks = [schedule.get(block) for block in children]
+    return frozenset(_layout(block) for block in blocks if _PACKING in block.annotations)
+
+
+def _layout(block: SBlock) -> tuple[str, int]:
+    shapes = [list(region.source.shape) for region in (*block.reads, *block.writes)]
+    return str(shapes), structural_hash(block.body, map_free_vars=True)
