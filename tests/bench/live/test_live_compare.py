@@ -55,21 +55,25 @@ def test_methods_alternate_within_a_layer_and_seed(tmp_path: Path, monkeypatch: 
 
 
 def test_code_for_another_cpu_is_tuned_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[dict[str, Any]] = []
+    """The kernels of an AVX2 CPU, where this machine runs them."""
+    args = compare.parse_arguments(["--trials", "4", "--mcpu", "haswell"])
+    settings = compare.run_settings(args, "small_dense", "droplet", 0)
+    targets: list[str] = []
+    monkeypatch.setattr(tuning.ms, "tune_tir", lambda _, target, *__, **___: targets.append(target))
+    tuning.tune(Task(settings, tmp_path))
+    builds: list[str] = []
 
-    def get(self: ResultStore, name: str, module: str, settings: dict[str, Any]) -> Any:
-        asked.append(settings)
-        return {"trials": [], "wall_secs": 1.0, "profile": {}, "finished": 0.0, "kernels": [[None]]}
+    def build(_builder: Any, target: Any, mods: Any) -> Any:
+        builds.append(target)
+        return [(None, "not built")] * len(mods)
 
-    monkeypatch.setattr(ResultStore, "get", get)
-    arguments = ["--out", str(tmp_path), "--layers", "dense", "--seeds", "0", "--trials", "4"]
-    arguments += ["--methods", "droplet"]
-    compare.run_all(
-        compare.parse_arguments([*arguments, "--mcpu", "haswell"]), ResultStore(tmp_path)
-    )
-    assert [settings["mcpu"] for settings in asked] == ["haswell", "haswell"]
-    compare.run_all(compare.parse_arguments(arguments), ResultStore(tmp_path))
-    assert not any("mcpu" in settings for settings in asked[2:])
+    monkeypatch.setattr(remeasuring, "_build", build)
+    run = {"layer": "small_dense", "runs": [], "checkpoints": [4], "rounds": 1, "mcpu": "haswell"}
+    with pytest.raises(RuntimeError, match="not built"):
+        remeasuring.remeasure_layer(Task(run, tmp_path))
+    assert [target.attrs["mcpu"] for target in targets + builds] == ["haswell", "haswell"]
+    plain = compare.run_settings(compare.parse_arguments([]), "small_dense", "droplet", 0)
+    assert "mcpu" not in plain  # Results of earlier versions are read.
 
 
 @pytest.mark.parametrize(
