@@ -3,6 +3,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
@@ -110,14 +111,29 @@ def test_no_more_trials_than_asked_and_what_ends_a_run_ends_all_of_it(trials, wh
     assert batches == sizes and done == (trials if why == "trials" else 5, why)
 
 
+@pytest.mark.parametrize("trials", [1, 5, 8, 19, 24])
+def test_small_batches_do_not_add_up_to_more_than_asked(trials):
+    """A task may have fewer seeds than a batch has room for."""
+    generator = np.random.default_rng(trials)
+
+    def run(size, most):
+        done = 0
+        while done < most:
+            done += int(generator.integers(1, size + 1))
+        return SimpleNamespace(trials=done, why_ended="trials")
+
+    assert all(in_whole_batches(run, 8, trials) == (trials, "trials") for _ in range(50))
+
+
 def test_the_trials_reach_each_run(tmp_path, log, monkeypatch):
     asked = []
 
     def run(tasks, *, num_trials_per_iter, max_trials, **_):
         asked.append((num_trials_per_iter, max_trials))
-        return SimpleNamespace(trials=max_trials, why_ended="trials")
+        whole = -(-max_trials // num_trials_per_iter) * num_trials_per_iter
+        return SimpleNamespace(trials=whole, why_ended="trials")
 
     monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)
     made = tuner(tmp_path)
     made.tune([], KERNELS, StopRequest(), 19, 8)
-    assert asked == [(8, 16), (3, 3)] and made.trials == 19
+    assert asked == [(8, 12), (3, 1)] and made.trials == 19

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run float32 models with on CPUs, each in its strongest form.
+"""Programs that people run models with on CPUs, each in its strongest form.
 
 Each one is a function of a model's files, its inputs and a number of threads. It returns a function
 that runs the model once and returns its outputs as NumPy arrays. Inputs are converted beforehand.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..model_zoo import ONNX_MODELS, light_onnx, torch_model
+from ..quantized_models import QUANTIZED_MODELS, write_onnx
 
 Arrays = list[np.ndarray]
 Run = Callable[[], Arrays]
@@ -34,22 +35,18 @@ class ModelFiles:
     @cached_property
     def onnx(self) -> Path:
         """The path of its ONNX file. It is exported where the model is defined in PyTorch."""
-        import onnx
-
         path = self._folder / f"{self.name}.onnx"
-        if self.name in ONNX_MODELS:
-            onnx.save(light_onnx(self.name), path)
-            return path
-        import torch
-
-        module, inputs = torch_model(self.name)
-        program = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
-        program.save(path)
+        write_onnx(self.name, path)
         return path
 
     @cached_property
     def module(self) -> Any:
-        """The PyTorch module in inference mode. ``onnx2torch`` makes it where the model is ONNX."""
+        """The PyTorch module in inference mode. ``onnx2torch`` makes it where the model is ONNX.
+
+        Raises ``ValueError`` for a quantized model, which is an ONNX file alone.
+        """
+        if self.name in QUANTIZED_MODELS:
+            raise ValueError("a quantized model, which is an ONNX file")
         if self.name not in ONNX_MODELS:
             return torch_model(self.name)[0]
         from onnx import shape_inference, version_converter

@@ -25,6 +25,7 @@ from typing import Any
 
 from ...report import align
 from ..model_zoo import MODELS
+from ..quantized_models import QUANTIZED_MODELS
 from .store import ResultStore, given_files, make_parser, make_store
 
 METHODS = ("tune", "tune with winograd", "static_shape_tuning")
@@ -49,7 +50,9 @@ Result = dict[str, Any]
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = make_parser(__doc__, "models", files=("prior", "known"))
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument(
+        "--models", nargs="+", choices=(*MODELS, *QUANTIZED_MODELS), default=list(MODELS)
+    )
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=["tune"])
     parser.add_argument("--minutes", nargs="+", type=float, default=[2.0, 5.0, 15.0])
     parser.add_argument(

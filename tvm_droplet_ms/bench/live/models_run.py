@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...tuning import tune
-from ..model_zoo import load_model
+from ..quantized_models import load_any_model
 from .models import run_name
 from .models_tvm import tune_with_tvm
 from .store import Task, environment, serve
@@ -27,7 +27,7 @@ def tune_model(task: Task) -> dict[str, Any]:
     library = task.out / f"{name}.so"
     started = time.monotonic()
     deadline = started + 60.0 * (settings["minutes"] - before["minutes"])
-    model = load_model(settings["model"])
+    model = load_any_model(settings["model"])
     if settings["method"] == "static_shape_tuning":
         found = tune_with_tvm(model, work_dir, deadline, settings["seed"], settings["threads"])
     else:

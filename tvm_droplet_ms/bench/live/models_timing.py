@@ -11,7 +11,7 @@ from ...deviation import largest_deviation
 from ...measure import TaskFailed
 from ...session.threads import set_own_threads
 from ...tuning.frontends import import_model
-from ..model_zoo import load_model
+from ..quantized_models import load_any_model
 from .baselines import BASELINES
 from .gpu.rows import last_words
 from .programs import Program, time_in_turns
@@ -31,7 +31,7 @@ def time_programs(task: Task) -> dict[str, Any]:
     settings = task.settings
     set_own_threads(settings["threads"])
     generator = np.random.default_rng(0)
-    imported = import_model(load_model(settings["model"]))
+    imported = import_model(load_any_model(settings["model"]))
     inputs = [spec.random(generator) for spec in imported.inputs]
     given = {
         name: {"library": str(task.out / library)}

@@ -171,7 +171,8 @@ def in_whole_batches(
 ) -> tuple[int, str]:
     """Run until the trials are spent; what no whole batch is left of is one of its own.
 
-    ``run`` measures batches of so many schedules, until there are as many as its second argument.
+    ``run`` measures batches of at most so many schedules, until there are as many as its second
+    argument: so few that the last batch, which may be a whole one, does not exceed the trials.
     Returns the schedules that were measured, and why the last run ended.
     """
     if trials is None:
@@ -180,7 +181,7 @@ def in_whole_batches(
     done = 0
     while True:
         size = max(1, min(size, trials - done))
-        last = run(size, max(0, trials - done) // size * size)
+        last = run(size, max(0, trials - done - size + 1))
         done += last.trials
         if done >= trials or not last.trials or last.why_ended != "trials":
             return done, last.why_ended
