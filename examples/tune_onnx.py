@@ -57,7 +57,7 @@ def main() -> None:
     result = tune(
         model, time_budget_s=60 * args.minutes, trials=args.trials, work_dir=args.work_dir
     )
-    print(summary(result, [result.beside_reference()]))
+    print(summary(result, result.beside_reference()))
 
 
 if __name__ == "__main__":

@@ -76,19 +76,20 @@ def by_bucket(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """The values of a repeated option by name; a list of such where a name has several values.
 
-    ``pairs``: each name with its value; a list of several, the first of which is no number in a
-    shape of one. Raises ``OptionError`` if two names have several, but not as many.
+    ``pairs``: each name with its value, or a list of several; of one name the last counts. Raises
+    ``OptionError`` if two names have several, but not as many.
     """
-    several = {name: value for name, value in pairs if _is_several(option, value)}
+    values = dict(pairs)
+    several = {name: value for name, value in values.items() if _is_several(option, value)}
     if not several:
-        return dict(pairs)
+        return values
     counts = {name: len(value) for name, value in several.items()}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{count} for {name}" for name, count in counts.items())
         raise OptionError(f"{option} has {told}: give as many for each, or one for all")
     count = next(iter(counts.values()))
     return [
-        {name: value[number] if name in several else value for name, value in pairs}
+        {name: value[number] if name in several else value for name, value in values.items()}
         for number in range(count)
     ]
 

@@ -43,6 +43,7 @@ class KernelTuner:
     - ``make_strategy``, ``make_priorities``: called as ``model_strategy`` and ``Priorities``.
     - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
       them takes seconds, which many short calls would pay again and again.
+    - ``suffix``: at the names of kernels.
     - ``why_ended``: "time", "trials", "interrupt", "patience" or "converged"; empty where nothing
       was measured.
     """
@@ -62,7 +63,9 @@ class KernelTuner:
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
         make_priorities: Callable[..., Priorities] = Priorities,
         keep_measuring: bool = False,
+        suffix: str = "",
     ) -> None:
+        self._suffix = suffix
         self.rates = measure_machine(threads)
         self.trials = 0
         self.why_ended = ""
@@ -108,7 +111,9 @@ class KernelTuner:
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
-            kernels = ModelKernels(graph, self._target, self.database, self._builder)
+            kernels = ModelKernels(
+                graph, self._target, self.database, self._builder, suffix=self._suffix
+            )
             kernels.preferred = kept_choice(self._directory, self.database, self._target)
             return kernels
 

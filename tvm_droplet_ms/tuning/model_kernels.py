@@ -31,6 +31,7 @@ from .schedules import (
     database_to_apply,
     workloads_of,
 )
+from .several_shapes.naming import with_suffix
 
 LowerGraph = Callable[[IRModule, Target], IRModule]
 
@@ -40,6 +41,7 @@ class ModelKernels:
 
     - ``database``: measured records, which are looked up whenever something is compiled.
     - ``builder``: compiles the model, and keeps what it compiled. None for one in this process.
+    - ``suffix``: at the names of its kernels.
     - ``untouched``: names of tasks that are not scheduled, because their schedules gave other
       outputs.
     - ``preferred``: by the structural hash of the workload: a measured schedule to take instead of
@@ -55,8 +57,10 @@ class ModelKernels:
         builder: ModelBuilder | None = None,
         *,
         lower_graph: LowerGraph = lower,
+        suffix: str = "",
     ) -> None:
-        self.lowered = lower_graph(graph, target)
+        self.lowered = with_suffix(lower_graph(graph, target), suffix)
+        self._suffix = suffix
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
@@ -141,7 +145,12 @@ class ModelKernels:
     def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
         """The kernels of another graph of the same model, without schedules."""
         other = ModelKernels(
-            graph, self._target, self._database, self._builder, lower_graph=lower_graph
+            graph,
+            self._target,
+            self._database,
+            self._builder,
+            lower_graph=lower_graph,
+            suffix=self._suffix,
         )
         other.untouched = {str(task.task_name) for task in other.tasks}
         return other

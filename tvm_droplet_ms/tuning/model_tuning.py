@@ -42,7 +42,7 @@ from .model_kernels import ModelKernels
 from .parts import Parts
 from .result import Latency, TuneResult
 from .schedules import MOST, keep_choice
-from .several_shapes.weight_layouts import WeightLayouts
+from .several_shapes.one_shape import OneShape
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -54,11 +54,9 @@ def graph_passes() -> list[NamedPass]:
 
 
 class ModelTuning:
-    """One run of ``tune``.
+    """One run of ``tune``, or of one of its shapes.
 
-    ``kept``: what was compiled last; None where nothing was. ``executable``: the name of the file
-    in the directory that it is written to. ``layouts``: those of weights that other shapes of the
-    model have.
+    ``shape``: its place among several shapes; None where there is one.
     """
 
     def __init__(
@@ -74,12 +72,11 @@ class ModelTuning:
         experience: Experience | None = None,
         *,
         watch: Watch | None = None,
-        executable: str = EXECUTABLE,
-        layouts: WeightLayouts | None = None,
+        shape: OneShape | None = None,
     ) -> None:
-        self._layouts = layouts
-        self.kept: CompiledModel | None = None
-        self._library = directory / executable
+        self._shape = shape
+        self._layouts = None if shape is None else shape.layouts
+        self._library = directory / (EXECUTABLE if shape is None else shape.executable)
         self._imported = imported
         self._target = target
         self._threads = threads
@@ -104,6 +101,7 @@ class ModelTuning:
             seed,
             experience or Experience(),
             watch=watch,
+            suffix="" if shape is None else shape.suffix,
         )
         self._agreement = Agreement(
             imported.mod, graph_passes(), check, parts, self._note, locate=imported.locate
@@ -225,7 +223,8 @@ class ModelTuning:
         start = time.monotonic()
         with self._parts("export"):
             compiled.export(self._library)
-        self.kept = compiled
+            if self._shape is not None and compiled.linked is not None:
+                self._shape.keep(compiled.linked)
         return time.monotonic() - start
 
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:

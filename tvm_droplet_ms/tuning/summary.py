@@ -10,12 +10,17 @@ from .result import Latency, TuneResult
 MOST_ROWS = 12
 
 
-def summary(result: TuneResult, beside: Sequence[Mapping[str, Latency]] = ()) -> str:
+def summary(
+    result: TuneResult,
+    beside: Mapping[str, Latency] | Sequence[Mapping[str, Latency]] | None = None,
+) -> str:
     """Describe a result for a person.
 
-    ``beside``: what ``TuneResult.beside_reference`` returns of each shape; empty for nothing.
+    ``beside``: what ``TuneResult.beside_reference`` returns; with several shapes a list, of each.
     """
     shapes = result.each_shape
+    if isinstance(beside, Mapping):
+        beside = [beside]
     beside = beside or [{}] * len(shapes)
     if len(shapes) == 1:
         return _summary(shapes[0], beside[0])

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tune a whole model: from ONNX, PyTorch or Relax to a checked executable."""
 
+import functools
 import logging
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
@@ -19,19 +20,18 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
-from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, make_check
-from .compile.compiled_model import CompiledModel
+from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, OutputCheck, make_check
 from .experience.strategy import Experience
 from .frontends import import_model
 from .frontends.extents import Dims, Shapes
-from .frontends.imported import check_memory
-from .held_model import EXECUTABLE, hold_model
+from .frontends.imported import ImportedModel, check_memory
+from .held_model import hold_model
 from .model_tuning import ModelTuning
 from .parts import Parts
 from .result import TuneResult
 from .several_shapes.bucket_options import BucketOptions, Inputs, bucket_options, several
+from .several_shapes.one_shape import OneShape
 from .several_shapes.tune_buckets import tune_buckets
-from .several_shapes.weight_layouts import WeightLayouts
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -152,14 +152,9 @@ def tune(
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
 
-    def tune_one(
-        bucket: BucketOptions,
-        request: StopRequest,
-        trials: int | None,
-        experience: Experience,
-        executable: str,
-        layouts: WeightLayouts | None,
-    ) -> tuple[TuneResult, CompiledModel]:
+    watch = functools.partial(Watch, directory, callbacks, progress, patience, stop)
+
+    def prepare(bucket: BucketOptions) -> _Prepared:
         parts = Parts()
         with parts("import"):
             imported = import_model(
@@ -170,37 +165,64 @@ def tune(
                 notes += hold_model(directory, imported.identity)
             for note in notes:
                 logger.warning("%s", note)
-            check_memory(imported)
+            check_memory(imported, copies=len(buckets))
         with parts("check"):
             set_own_threads(threads)
             check = make_check(imported, cpu, tolerance, seed, bucket.inputs)
+        return _Prepared(imported, check, parts, tuple(notes))
+
+    def probe(bucket: BucketOptions) -> OutputCheck:
+        imported = import_model(
+            model, bucket.shapes, threads, dims=bucket.dims, constants=constants
+        )
+        return make_check(imported, cpu, tolerance, seed)
+
+    def tune_prepared(
+        prepared: _Prepared,
+        request: StopRequest,
+        trials: int | None,
+        experience: Experience,
+        shape: OneShape | None = None,
+    ) -> TuneResult:
         tuning = ModelTuning(
-            imported,
+            prepared.imported,
             cpu,
             threads,
             directory,
-            check,
+            prepared.check,
             exact,
-            parts,
+            prepared.parts,
             seed,
             experience,
-            watch=Watch(directory, callbacks, progress, patience, stop),
-            executable=executable,
-            layouts=layouts,
+            watch=watch(),
+            shape=shape,
         )
-        with request.on_interrupt():
-            result = tuning.run(request, trials)
-        assert tuning.kept is not None
-        return replace(result, notes=(*notes, *result.notes)), tuning.kept
+        result = tuning.run(request, trials)
+        return replace(result, notes=(*prepared.notes, *result.notes))
 
     request = StopRequest(started + time_budget_s)
     try:
         with only_writer(directory):
+            prepared = [prepare(bucket) for bucket in buckets]
             if several(shapes, dims):
-                return tune_buckets(tune_one, buckets, request, trials, experience, directory, cpu)
-            return tune_one(buckets[0], request, trials, experience, EXECUTABLE, None)[0]
+                tuned = [functools.partial(tune_prepared, one) for one in prepared]
+                return tune_buckets(
+                    tuned, buckets, probe, request, trials, experience, directory, cpu
+                )
+            with request.on_interrupt():
+                return tune_prepared(prepared[0], request, trials, experience)
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A model with its shapes, before it is tuned."""
+
+    imported: ImportedModel
+    check: OutputCheck
+    parts: Parts
+    notes: tuple[str, ...]
 
 
 def _check_numbers(

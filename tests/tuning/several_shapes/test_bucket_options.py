@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of several shapes, and what is refused."""
 
+import numpy as np
 import pytest
 
 from tvm_droplet_ms.cli.arguments import dim, shape, shares
@@ -27,16 +28,38 @@ def test_a_mapping_holds_for_all_buckets():
     [
         (([{}, {}], [{}], None), "the lists have 2 of shapes, 1 of dims"),
         (([{}, {}], None, [1.0]), "2 of shapes, 1 of shares"),
-        (([], None, None), "shapes is an empty list"),
+        (([{"x": (1,)}, {"x": (2,)}], None, np.array([1.0])), "2 of shapes, 1 of shares"),
+        (([{"x": (1,)}, {"x": (2,)}], None, 0.5), "2 of shapes, 1 of shares"),
+        ((None, [{"n": 64}, {"n": "two"}]), "dims gives 'n' the extent 'two'"),
+        (([{"x": (64,)}, {"x": 5}], None), "shapes gives 'x' the shape 5"),
+        ((None, [{"n": 64}, {"n": 64}]), "two buckets have the extents {'n': 64}"),
+        (([], None, None), "shapes is empty"),
         (([{}, 3], None, None), "shapes has the entry 3"),
-        (([{}, {}], None, [1.0, 0.0]), "shares has 0.0"),
-        (([{}, {}], None, [1.0, "x"]), "shares has 'x'"),
+        (([{"x": (1,)}, {"x": (2,)}], None, [1.0, 0.0]), "shares has 0.0"),
+        (([{"x": (1,)}, {"x": (2,)}], None, [1.0, "x"]), "shares has 'x'"),
         (({"x": (1,)}, None, [1.0]), "shares is a list, and there is one shape"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(options, message):
     with pytest.raises(ModelError, match=message):
         bucket_options(*options)
+
+
+def test_smaller_extents_are_those_in_which_buckets_differ():
+    """Each alone, and all together; axes that are equal in all buckets are one extent."""
+    first, second = bucket_options(None, [{"n": 4, "m": 8, "k": 3}, {"n": 9, "m": 32, "k": 3}])
+    found = {
+        (one.dims["n"], one.dims["m"], one.dims["k"]) for one in second.smaller([first, second])
+    }
+    assert found == {(8, 32, 3), (9, 31, 3), (8, 31, 3)}
+    first, second = bucket_options([{"x": (1, n), "y": (n, 1)} for n in (1, 4)], None)
+    assert [one.shapes for one in second.smaller([first, second])] == [{"x": (1, 3), "y": (3, 1)}]
+    assert not list(first.smaller([first, second]))
+
+
+def test_shares_may_be_an_array():
+    buckets = bucket_options([{"x": (1,)}, {"x": (2,)}], None, np.array([1, 3]))
+    assert [bucket.share for bucket in buckets] == [0.25, 0.75]
 
 
 def test_the_command_line_has_a_bar_between_shapes():
@@ -55,6 +78,11 @@ def test_a_resumed_command_reads_its_options_from_json():
     assert by_bucket("--shape", [["x", [[1, 16], [1, 64]]]]) == [{"x": [1, 16]}, {"x": [1, 64]}]
     assert by_bucket("--shape", [["x", [1, 16]]]) == {"x": [1, 16]}
     assert by_bucket("--dim", [["n", [16, 64]]]) == [{"n": 16}, {"n": 64}]
+
+
+def test_of_a_repeated_name_the_last_counts():
+    assert by_bucket("--dim", [dim("n=16"), dim("n=16|64")]) == [{"n": 16}, {"n": 64}]
+    assert by_bucket("--dim", [dim("n=16|64"), dim("n=8")]) == {"n": 8}
 
 
 def test_other_numbers_of_shapes_are_refused():

@@ -37,6 +37,11 @@ def test_an_axis_that_is_the_same_in_all_buckets_is_not_padded():
     assert buckets.find(((2, 15), (2, 15, 3)), pads=True) is None
 
 
+def test_axes_of_one_extent_in_all_buckets_are_one_extent():
+    """Otherwise an output might be cut by the wrong one."""
+    assert of_lengths(16, 64).find(((2, 15), (2, 14, 4)), pads=True) is None
+
+
 def test_inputs_of_another_rank_have_no_bucket():
     assert of_lengths(16, 64).find(((2, 15), (2, 15)), pads=True) is None
 
@@ -58,6 +63,25 @@ def test_an_output_of_fixed_extents_stays():
 
 def test_an_output_whose_extent_is_no_inputs_cannot_be_cut():
     assert of_lengths(16, 64, outputs=lambda n: ((2, n // 2),)).cuts() is None
+
+
+def test_shapes_of_other_ranks_are_not_padded():
+    buckets = Buckets((Bucket(((4, 8),), ((4, 8),)), Bucket(((1, 8),), ((8,),))))
+    assert buckets.cuts() is None
+    assert Buckets((Bucket(((4,),), ()), Bucket(((4, 1),), ()))).open_axes == []
+
+
+def test_a_scalar_stays_an_array():
+    (found,) = padded([np.full((), 3.0)], ((),))
+    (output,) = cut([found], {}, ((),))
+    assert isinstance(output, np.ndarray) and output == 3.0
+
+
+def test_noise_is_put_behind_floats_alone():
+    arrays = [np.ones((1, 2), "float32"), np.ones(1, "int64")]
+    floats, integers = padded(arrays, ((3, 2), (4,)), np.random.default_rng(0))
+    assert (floats[:1] == 1).all() and (floats[1:] != 0).all()
+    assert integers.tolist() == [1, 0, 0, 0]
 
 
 def test_zeros_are_put_behind():

@@ -2,6 +2,7 @@
 """One library for several shapes: each is right, weights are held once, and padding is checked."""
 
 import json
+import signal
 
 import numpy as np
 import onnx
@@ -11,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm
 from tvm import relax
 from tvm_droplet_ms.tuning import ModelError, tune
+from tvm_droplet_ms.tuning.compile.kernel_objects import compile_object
 from tvm_droplet_ms.tuning.several_shapes import weight_layouts
+from tvm_droplet_ms.tuning.several_shapes.joined_model import ShapeModel, join
+from tvm_droplet_ms.tuning.several_shapes.naming import with_suffix
 from tvm_droplet_ms.tuning.summary import summary
 
 WIDTH = 256
@@ -59,7 +63,7 @@ def tuned(tmp_path_factory):
             network("Softmax", axis=-1),
             dims=[{"rows": 2}, {"rows": 32}, {"rows": 8}],
             shares=[1, 2, 1],
-            trials=24,
+            trials=60,
             time_budget_s=600,
             progress=None,
             work_dir=tmp_path_factory.mktemp("shapes"),
@@ -92,7 +96,10 @@ def test_the_library_holds_each_weight_once(tuned):
 
 
 def test_what_no_shape_holds_is_refused_in_words(tuned):
-    with pytest.raises(ModelError, match=r"x \(33, 256\), which none of these holds: tuned for x"):
+    with pytest.raises(
+        ModelError,
+        match=r"shapes x \(33, 256\), and the model was tuned for x .*: none of these holds them",
+    ):
         tuned(rows(33))
     with pytest.raises(ModelError, match="2 inputs by position"):
         tuned(rows(2), rows(2))
@@ -123,15 +130,132 @@ def test_a_resumed_run_measures_nothing_again(tuned):
     np.testing.assert_allclose(again(rows(5)), softmax(rows(5), -1), rtol=1e-4, atol=1e-6)
 
 
-def test_a_model_that_mixes_the_rows_is_not_padded():
-    """The softmax over the rows counts the zeros behind them."""
-    result = tune(
-        network("Softmax", axis=0),
-        dims=[{"rows": 2}, {"rows": 8}],
-        trials=0,
-        progress=None,
+def of_rows(*nodes, inputs=(("x", ["n", 8]),), output=("n", 8)) -> onnx.ModelProto:
+    """A model of some nodes without weights."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in inputs]
+    graph = helper.make_graph(
+        list(nodes),
+        "nodes",
+        infos,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+        [numpy_helper.from_array(np.array([1, 1, 2, 2], "float32"), "doubled")],
     )
-    assert not result.pads
-    np.testing.assert_allclose(result(rows(8)), softmax(rows(8), 0), rtol=1e-4, atol=1e-6)
-    with pytest.raises(ModelError, match="padding would change outputs"):
-        result(rows(3))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+MAXIMUM = of_rows(helper.make_node("ReduceMax", ["x"], ["y"], axes=[0]), output=(1, 8))
+SOFTMAX = of_rows(helper.make_node("Softmax", ["x"], ["y"], axis=0))
+POOLED = of_rows(
+    helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+    helper.make_node("Resize", ["p", "", "doubled"], ["y"], mode="nearest"),
+    inputs=[("x", [1, 1, "n", 4])],
+    output=(1, 1, "m", 4),
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(MAXIMUM, "{}, 8"), (SOFTMAX, "{}, 8"), (POOLED, "1, 1, {}, 4")],
+    ids=["a maximum, which zeros win over negative numbers", "a softmax over rows", "odd extents"],
+)
+def test_padding_that_changes_outputs_is_refused(model, shape):
+    result = tune(model, dims=[{"n": 4}, {"n": 8}], trials=0, progress=None)
+    reason = "padded to the next shape, the outputs are others"
+    assert not result.pads and reason in result.notes[-1]
+
+    def ones(rows_: int) -> np.ndarray:
+        return np.ones([int(extent) for extent in shape.format(rows_).split(",")], "float32")
+
+    assert result(ones(8)).max() <= 1
+    with pytest.raises(ModelError, match=reason):
+        result(ones(7))
+
+
+def test_inputs_of_one_extent_and_a_scalar():
+    """Rows of two inputs go together; a scalar is no row."""
+    model = of_rows(
+        helper.make_node("Add", ["x", "z"], ["a"]),
+        helper.make_node("Mul", ["a", "s"], ["y"]),
+        inputs=[("x", ["n", 8]), ("z", ["n", 8]), ("s", [])],
+    )
+    result = tune(model, dims=[{"n": 2}, {"n": 4}], trials=0, progress=None)
+    x, z, s = np.ones((3, 8), "float32"), np.full((3, 8), 2.0, "float32"), np.float32(0.5)
+    np.testing.assert_allclose(result(x, z, s), np.full((3, 8), 1.5))
+    with pytest.raises(ModelError, match="none of these holds them"):
+        result(x[:2], z, s)
+
+
+def test_a_shape_that_does_not_fit_is_refused_before_the_first_is_tuned(tmp_path):
+    lines = []
+    with pytest.raises(ModelError, match="dims names the extent 'm'"):
+        tune(SOFTMAX, dims=[{"n": 4}, {"m": 8}], work_dir=tmp_path, progress=lines.append)
+    assert not lines and not list(tmp_path.glob("*.so"))
+
+
+def test_an_interrupt_leaves_a_library_of_all_shapes(tmp_path):
+    """Asked for during the first shape; the others get their first executables."""
+    lines = []
+
+    def interrupt_once(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = tune(
+            network("Softmax", axis=-1),
+            dims=[{"rows": 2}, {"rows": 8}],
+            time_budget_s=120,
+            progress=interrupt_once,
+            work_dir=tmp_path,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.why_ended == "interrupt"
+    assert (tmp_path / "model.so").exists() and not list(tmp_path.glob("shape_*"))
+    for count in (2, 8):
+        np.testing.assert_allclose(
+            result(rows(count)), softmax(rows(count), -1), rtol=1e-4, atol=1e-6
+        )
+
+
+def adding(rows_: int) -> tvm.IRModule:
+    """A compiled-to-be module whose main adds 1 and 2 in two private functions, f and f_1."""
+    builder = relax.BlockBuilder()
+    kind = relax.TensorType((rows_, 8), "float32")
+    private = []
+    for name, value in (("f", 1.0), ("f_1", 2.0)):
+        x = relax.Var("x", kind)
+        with builder.function(name, [x], private=True):
+            added = builder.emit(relax.op.add(x, relax.const(value, "float32")))
+            private.append(builder.emit_func_output(added))
+    x = relax.Var("x", kind)
+    with builder.function("main", [x]):
+        first = builder.emit(relax.Call(private[0], [x]))
+        builder.emit_func_output(builder.emit(relax.Call(private[1], [first])))
+    return relax.get_pipeline("default")(relax.transform.LegalizeOps()(builder.get()))
+
+
+def test_private_functions_of_two_shapes_keep_apart(tmp_path):
+    """The function f of the second model must not take the name f_1 of the first."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+    models = []
+    for number, count in enumerate((2, 4)):
+        mod = with_suffix(adding(count), f"_shape_{number}" if number else "")
+        kernels = {
+            variable.name_hint: function
+            for variable, function in mod.functions_items()
+            if isinstance(function, tvm.tirx.PrimFunc)
+        }
+        objects = {name: tmp_path / f"{name}.o" for name in kernels}
+        for name, function in kernels.items():
+            of_one = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+            compile_object(of_one, target, str(objects[name]))
+            mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
+        models.append(ShapeModel(mod, kernels, objects))
+    join(models, tmp_path, target).write(tmp_path / "joined.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "joined.so")), tvm.cpu())
+    for entry, count in (("main", 2), ("main_1", 4)):
+        found = machine[entry](tvm.runtime.tensor(np.zeros((count, 8), "float32"))).numpy()
+        np.testing.assert_array_equal(found, np.full((count, 8), 3.0))

@@ -33,7 +33,9 @@ class CachedFeatures:
             for key, candidate in zip(keys, candidates, strict=True)
             if key not in rows
         }
-        rows.update(zip(new, self._extractor.extract(context, list(new.values())), strict=True))
+        # A row of its own: a view would keep the features of all that was asked for with it.
+        computed = map(np.copy, self._extractor.extract(context, list(new.values())))
+        rows.update(zip(new, computed, strict=True))
         for key, row in rows.items():  # The last that were asked for are the last to go.
             self._rows.pop(key, None)
             self._rows[key] = row

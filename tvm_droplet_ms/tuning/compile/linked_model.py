@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import tvm_ffi
@@ -24,7 +25,6 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...model.bindings import array_of
-from .kernel_objects import KernelObjects
 
 logger = logging.getLogger(__name__)
 
@@ -153,23 +153,32 @@ def _quoted(path: Path) -> str:
     return str(path).replace("\\", "\\\\").replace('"', '\\"')
 
 
+class HasFolder(Protocol):
+    """Has a directory, and keeps it as long as it lives."""
+
+    @property
+    def folder(self) -> Path:
+        """The directory."""
+
+
 class LinkedModel:
     """A model after all passes, with the object files of its kernels by their symbols.
 
-    ``objects``: what they belong to: it keeps them. ``kernels``: what they were compiled from.
+    ``objects``: has the directory that they are in, and keeps it. ``kernels``: what they were
+    compiled from.
     """
 
     def __init__(
         self,
         mod: IRModule,
         paths: Mapping[str, Path],
-        objects: KernelObjects,
+        objects: HasFolder,
         target: Target,
         kernels: Mapping[str, PrimFunc],
     ) -> None:
         self.mod = mod
         self.kernels = dict(kernels)
-        self._paths = dict(paths)
+        self.paths = dict(paths)
         self._objects = objects
         self._target = target
 
@@ -177,10 +186,10 @@ class LinkedModel:
     def module(self) -> tvm.runtime.Module:
         """The module for ``relax.VirtualMachine``: its constants are those of `mod`, not copies."""
         kernels = []
-        if self._paths:
+        if self.paths:
             with self._folder() as folder:
                 library = Path(folder) / "kernels.so"
-                cc.create_shared(str(library), [str(path) for path in self._paths.values()])
+                cc.create_shared(str(library), [str(path) for path in self.paths.values()])
                 kernels = [tvm.runtime.load_module(str(library))]
         return self._build(self.mod, kernels).mod
 
@@ -209,11 +218,11 @@ class LinkedModel:
                 file.write(piece)
         text = _INCLUDE.format(symbol=library_symbol(), data=_quoted(data))
         source.write_text(text, encoding="utf-8", errors="surrogateescape")
-        cc.create_shared(str(path), [*map(str, self._paths.values()), str(source)])
+        cc.create_shared(str(path), [*map(str, self.paths.values()), str(source)])
 
     def _static_libraries(self) -> list[tvm.runtime.Module]:
         return [
-            tvm.runtime.load_static_library(str(path), [name]) for name, path in self._paths.items()
+            tvm.runtime.load_static_library(str(path), [name]) for name, path in self.paths.items()
         ]
 
     def _build(self, mod: IRModule, libraries: list[tvm.runtime.Module]) -> relax.VMExecutable:

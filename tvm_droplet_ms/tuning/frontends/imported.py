@@ -215,11 +215,14 @@ def _is_known(extent: Any) -> bool:
     return isinstance(extent, tvm.tirx.IntImm)
 
 
-def check_memory(imported: ImportedModel, available: int | None = None) -> None:
-    """Refuse a model whose weights do not fit in the available bytes; None for what is free."""
+def check_memory(imported: ImportedModel, available: int | None = None, *, copies: int = 1) -> None:
+    """Refuse a model whose weights do not fit in the available bytes; None for what is free.
+
+    ``copies``: the shapes that it is tuned for.
+    """
     if available is None:
         available = int(psutil.virtual_memory().available)
-    needed = COPIES * weight_bytes(imported)
+    needed = copies * COPIES * weight_bytes(imported)
     if needed > available:
         raise ModelError(
             f"the model needs {needed / 1e9:.1f} GB more memory while it is tuned, and "

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several compiled models joined in one library, which holds equal weights and kernels once."""
+"""Compiled models of several shapes joined in one library, with equal weights and kernels once."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tvm_ffi import structural_hash
 
@@ -12,8 +14,8 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...model.shared_constants import share_constants
-from ..compile.kernel_objects import KernelObjects
 from ..compile.linked_model import LinkedModel
+from .naming import named_like, renamed_functions
 
 
 def entry_name(number: int) -> str:
@@ -22,72 +24,71 @@ def entry_name(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Scheduled:
-    """A model after all passes. ``mod``: its Relax functions. ``kernels``: those it calls."""
+class ShapeModel:
+    """A model of one shape after all passes.
+
+    - ``mod``: its Relax functions, and its kernels as external functions.
+    - ``kernels``: these as they were compiled; their names are those of no other shape.
+    - ``objects``: their object files.
+    """
 
     mod: IRModule
     kernels: Mapping[str, PrimFunc]
+    objects: Mapping[str, Path]
+
+    @staticmethod
+    def of(linked: LinkedModel, folder: Path) -> "ShapeModel":
+        """A linked model, with its object files copied to a directory."""
+        objects = {}
+        for name, path in linked.paths.items():
+            objects[name] = folder / f"{name}.o"
+            shutil.copyfile(path, objects[name])
+        return ShapeModel(linked.mod, linked.kernels, objects)
 
 
-def join(models: Sequence[Scheduled], objects: KernelObjects, target: Target) -> LinkedModel:
+@dataclass(frozen=True)
+class _Folder:
+    folder: Path
+
+
+def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedModel:
     """Join models: each one's ``main`` gets the name that ``entry_name`` gives.
 
-    ``objects``: compiles the kernels. Raises as ``KernelObjects.compile`` does.
+    ``folder``: a directory that outlasts what is returned.
     """
-    functions: dict[GlobalVar, relax.Function | relax.ExternFunc] = {}
+    functions: dict[GlobalVar, object] = {}
     kernels: dict[str, PrimFunc] = {}
-    variables: dict[str, GlobalVar] = {}
-    names: dict[int, str] = {}
+    objects: dict[str, Path] = {}
+    of_hash: dict[int, GlobalVar] = {}
+    taken = {entry_name(number) for number in range(len(models))}
+    taken |= {name for model in models for name in model.kernels}
     for number, model in enumerate(models):
         renamed: dict[str, GlobalVar] = {}
         for variable, function in model.mod.functions_items():
             name = variable.name_hint
             if name in model.kernels:
-                kernel = model.kernels[name]
                 # Two kernels are one if they differ in their names alone.
-                key = structural_hash(kernel.with_attr("global_symbol", ""))
-                if key not in names:
-                    names[key] = _new_name(name, number, kernels)
-                    kernels[names[key]] = kernel.with_attr("global_symbol", names[key])
-                    variables[names[key]] = _variable(names[key], variable)
-                renamed[name] = variables[names[key]]
-            else:
-                renamed[name] = _variable(_name(name, number), variable)
-        renaming = _Renaming(renamed)
-        for variable, function in model.mod.functions_items():
-            new = renamed[variable.name_hint]
-            if isinstance(function, relax.Function):
-                symbol = new.name_hint
-                function = renaming.visit_expr(function).with_attr("global_symbol", symbol)
-            elif variable.name_hint in model.kernels:
-                function = relax.ExternFunc(new.name_hint)
-            functions[new] = function
+                key = structural_hash(model.kernels[name].with_attr("global_symbol", ""))
+                if key not in of_hash:
+                    of_hash[key] = variable
+                    kernels[name], objects[name] = model.kernels[name], model.objects[name]
+                renamed[name] = of_hash[key]
+            elif name == "main":
+                renamed[name] = named_like(entry_name(number), variable)
+            elif isinstance(function, relax.Function):
+                renamed[name] = named_like(_new_name(name, taken), variable)
+                taken.add(renamed[name].name_hint)
+        for variable, function in renamed_functions(model.mod, renamed).functions_items():
+            # The first of equal kernels: the others' have their old symbols.
+            functions.setdefault(variable, function)
     # What all models have in common, such as their attributes, is that of the first.
     mod = share_constants()(IRModule(functions, attrs=models[0].mod.attrs))
-    return LinkedModel(mod, objects.compile(kernels), objects, target, kernels)
+    return LinkedModel(mod, objects, _Folder(folder), target, kernels)
 
 
-def _name(name: str, number: int) -> str:
-    return entry_name(number) if name == "main" else f"{name}_{number}" if number else name
-
-
-def _new_name(name: str, number: int, taken: Mapping[str, PrimFunc]) -> str:
-    return f"{name}_of_{number}" if name in taken else name
-
-
-def _variable(name: str, like: GlobalVar) -> GlobalVar:
-    variable = GlobalVar(name)
-    relax.expr._update_type(variable, like.ty)
-    return variable
-
-
-@relax.expr_functor.mutator
-class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
-    """Replaces the functions that are called, by their names."""
-
-    def __init__(self, renamed: Mapping[str, GlobalVar]) -> None:
-        super().__init__()
-        self._renamed = renamed
-
-    def visit_global_var_(self, op: GlobalVar) -> GlobalVar:
-        return self._renamed.get(op.name_hint, op)
+def _new_name(name: str, taken: set[str]) -> str:
+    number, new = 0, name
+    while new in taken:
+        number += 1
+        new = f"{name}_{number}"
+    return new

@@ -10,9 +10,11 @@ import numpy as np
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of all inputs, or of all outputs."""
 
+Axis = tuple[int, int]
+"""A tensor and an axis of it."""
 
-Cuts = dict[tuple[int, int], tuple[int, int]]
-"""For an output and an axis of it, the input and the axis of it that have the same extent."""
+Cuts = dict[Axis, Axis]
+"""For an axis of an output, the axis of an input that has the same extent."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,6 @@ class Bucket:
 
     inputs: Shapes
     outputs: Shapes
-
-    def holds(self, shapes: Shapes) -> bool:
-        """True if inputs of these shapes can be padded to those of this bucket."""
-        return [len(shape) for shape in shapes] == [len(shape) for shape in self.inputs] and all(
-            extent <= most
-            for shape, own in zip(shapes, self.inputs, strict=True)
-            for extent, most in zip(shape, own, strict=True)
-        )
 
 
 @dataclass(frozen=True)
@@ -41,35 +35,54 @@ class Buckets:
         """The number of the bucket for inputs of some shapes; None where there is none.
 
         It has just these shapes, or with ``pads`` it is the smallest that holds them. Only open
-        axes are padded.
+        axes are padded. Axes that are equal in all buckets are one extent, and must be equal.
         """
         for number, bucket in enumerate(self.buckets):
             if bucket.inputs == shapes:
                 return number
-        if not pads or not self._differs_at_open_axes(shapes):
+        if not pads or not self._may_be_padded(shapes):
             return None
-        holding = [number for number, each in enumerate(self.buckets) if each.holds(shapes)]
+        extents = _columns([shapes])
+        holding = [
+            number
+            for number, columns in enumerate(_columns([b.inputs]) for b in self.buckets)
+            if all(extents[axis][0] <= columns[axis][0] for axis in extents)
+        ]
         return min(holding, key=lambda number: _elements(self.buckets[number]), default=None)
 
-    def _differs_at_open_axes(self, shapes: Shapes) -> bool:
-        first = self.buckets[0].inputs
-        if [len(shape) for shape in shapes] != [len(shape) for shape in first]:
+    def _may_be_padded(self, shapes: Shapes) -> bool:
+        columns = _columns([bucket.inputs for bucket in self.buckets])
+        given = _columns([shapes])
+        if given.keys() != columns.keys():
             return False
-        open_axes = _open_axes([bucket.inputs for bucket in self.buckets])
-        return all(
-            (place, axis) in open_axes or extent == first[place][axis]
-            for place, shape in enumerate(shapes)
-            for axis, extent in enumerate(shape)
-        )
+        together: dict[tuple[int, ...], set[int]] = {}
+        for axis, extents in columns.items():
+            (extent,) = given[axis]
+            if len(set(extents)) == 1 and extent != extents[0]:
+                return False
+            if len(set(extents)) > 1:
+                together.setdefault(tuple(extents), set()).add(extent)
+        return all(len(extents) == 1 for extents in together.values())
+
+    @property
+    def open_axes(self) -> list[Axis]:
+        """The axes of inputs whose extents differ; none where the ranks differ."""
+        if not _are_alike([bucket.inputs for bucket in self.buckets]):
+            return []
+        columns = _columns([bucket.inputs for bucket in self.buckets])
+        return [axis for axis, extents in columns.items() if len(set(extents)) > 1]
 
     def cuts(self) -> Cuts | None:
-        """For each open axis of an output, the input and its axis that have the same extents.
+        """For each open axis of an output, an axis of an input that has the same extents.
 
         None where an output's extents follow from no input's: such outputs cannot be cut.
         """
-        found = {}
-        columns = _columns([bucket.inputs for bucket in self.buckets])
-        for place, extents in _columns([bucket.outputs for bucket in self.buckets]).items():
+        sides = [[b.inputs for b in self.buckets], [b.outputs for b in self.buckets]]
+        if not all(map(_are_alike, sides)):
+            return None
+        found: Cuts = {}
+        columns = _columns(sides[0])
+        for place, extents in _columns(sides[1]).items():
             if len(set(extents)) == 1:
                 continue
             same = [source for source, others in columns.items() if others == extents]
@@ -79,11 +92,16 @@ class Buckets:
         return found
 
 
+def _are_alike(shapes: Sequence[Shapes]) -> bool:
+    """True if all have as many tensors of the same ranks."""
+    return len({tuple(len(shape) for shape in each) for each in shapes}) == 1
+
+
 def _elements(bucket: Bucket) -> int:
     return sum(prod(shape) for shape in bucket.inputs)
 
 
-def _columns(shapes: Sequence[Shapes]) -> dict[tuple[int, int], list[int]]:
+def _columns(shapes: Sequence[Shapes]) -> dict[Axis, list[int]]:
     """The extents of each axis of each tensor, in all buckets."""
     return {
         (place, axis): [each[place][axis] for each in shapes]
@@ -92,23 +110,26 @@ def _columns(shapes: Sequence[Shapes]) -> dict[tuple[int, int], list[int]]:
     }
 
 
-def _open_axes(shapes: Sequence[Shapes]) -> set[tuple[int, int]]:
-    return {place for place, extents in _columns(shapes).items() if len(set(extents)) > 1}
-
-
-def padded(arrays: Sequence[np.ndarray], shapes: Shapes) -> list[np.ndarray]:
-    """Arrays with zeros behind their ends, up to some shapes."""
-    return [
-        np.pad(array, [(0, most - extent) for extent, most in zip(array.shape, shape, strict=True)])
-        for array, shape in zip(arrays, shapes, strict=True)
-    ]
-
-
-def cut(
-    outputs: Sequence[np.ndarray],
-    cuts: Cuts,
-    shapes: Shapes,
+def padded(
+    arrays: Sequence[np.ndarray], shapes: Shapes, noise: np.random.Generator | None = None
 ) -> list[np.ndarray]:
+    """Arrays with zeros behind their ends, up to some shapes.
+
+    With a generator there is noise in place of the zeros of floating-point arrays.
+    """
+    found = []
+    for array, shape in zip(arrays, shapes, strict=True):
+        whole = array
+        if array.shape != shape:
+            whole = np.zeros(shape, array.dtype)
+            if noise is not None and array.dtype.kind == "f":
+                whole = noise.standard_normal(shape).astype(array.dtype)
+            whole[tuple(slice(extent) for extent in array.shape)] = array
+        found.append(whole)
+    return found
+
+
+def cut(outputs: Sequence[np.ndarray], cuts: Cuts, shapes: Shapes) -> list[np.ndarray]:
     """The parts of outputs that belong to inputs of some shapes, before they were padded."""
     found = []
     for place, output in enumerate(outputs):
@@ -117,5 +138,6 @@ def cut(
             if (place, axis) in cuts:
                 source, source_axis = cuts[place, axis]
                 extents[axis] = shapes[source][source_axis]
-        found.append(output[tuple(slice(extent) for extent in extents)])
+        part = output[tuple(slice(extent) for extent in extents)] if output.ndim else output
+        found.append(np.array(part, order="C"))
     return found

@@ -16,23 +16,30 @@ from .padding import Buckets, cut, padded
 class ShapesResult(TuneResult):
     """A model that was tuned for several shapes, in one library. Call it with NumPy arrays.
 
-    Its own fields are those of the first shape, but for the trials, which are those of all.
+    Its own fields are those of the first shape, but for the trials and the notes, which are those
+    of all.
 
     Parameters
     ----------
     of_shapes : tuple[TuneResult, ...]
         The result for each shape, in order. In the library their functions are ``main``,
-        ``main_1``, ``main_2`` and so on.
+        ``main_1``, ``main_2`` and so on; ``export`` and ``executable`` of each are the library of
+        all.
     buckets : Buckets
         The shapes.
-    pads : bool
-        Whether inputs of other extents are padded with zeros to the next shape, and the outputs cut
-        back. It is so where that was seen to change no output.
+    why_not_padded : str
+        Why inputs of other extents are refused. Empty where they are padded with zeros to the next
+        shape, and the outputs cut back: that was tried, and changed no output.
     """
 
     of_shapes: tuple[TuneResult, ...] = ()
     buckets: Buckets = field(default=Buckets(()))
-    pads: bool = False
+    why_not_padded: str = ""
+
+    @property
+    def pads(self) -> bool:
+        """Whether inputs of other extents are padded."""
+        return not self.why_not_padded
 
     @property
     def each_shape(self) -> tuple[TuneResult, ...]:
@@ -76,8 +83,11 @@ class ShapesResult(TuneResult):
     def _refusal(self, shapes: tuple[tuple[int, ...], ...]) -> str:
         names = [spec.name for spec in self.inputs]
         tuned = "; ".join(_shown(names, bucket.inputs) for bucket in self.buckets.buckets)
-        padding = "which none of these holds" if self.pads else "and padding would change outputs"
-        return f"the inputs have the shapes {_shown(names, shapes)}, {padding}: tuned for {tuned}"
+        reason = self.why_not_padded or "none of these holds them"
+        return (
+            f"the inputs have the shapes {_shown(names, shapes)}, and the model was tuned for "
+            f"{tuned}: {reason}"
+        )
 
 
 def _shown(names: list[str], shapes: tuple[tuple[int, ...], ...]) -> str:

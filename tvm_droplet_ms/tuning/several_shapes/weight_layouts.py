@@ -6,6 +6,7 @@ extents in all shapes: with the tiles of one shape for these loops, and its own 
 kernel of another shape uses the same packed weight.
 """
 
+import logging
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -21,6 +22,7 @@ from tvm.target import Target
 from ...search_strategy import DropletStrategy
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
 from ...search_strategy.known.tuned_task import TunedTask
+from ...search_strategy.published.candidates import mean, valid_secs
 from ...search_strategy.published.decision_kinds import PERFECT_TILE
 from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.published.neighbourhood import Point
@@ -30,7 +32,10 @@ from ..experience.strategy import DRAWN
 from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
 from ..picks.first_picks import is_tunable
-from ..schedules import NEAR, by_workload, timed_records
+from ..picks.picks import last_line
+from ..schedules import NEAR, by_workload, is_made_up, timed_records
+
+logger = logging.getLogger(__name__)
 
 CROSSED = 3
 """The most schedules with known layouts that are measured for a kernel, beside its own best."""
@@ -57,7 +62,7 @@ class WeightLayouts:
         self._kernels: ModelKernels | None = None
         self._taken: Layouts = frozenset()
         self._leaders: dict[TunedTask, None] = {}
-        self._layouts: dict[TuningRecord, Layouts] = {}
+        self._layouts: dict[tuple[int, str], Layouts] = {}
 
     def choose(self, kernels: ModelKernels) -> None:
         """Take, of the schedules about as fast as the best, the fastest with known layouts.
@@ -65,9 +70,11 @@ class WeightLayouts:
         One whose best schedule packs nothing keeps it.
         """
         self._kernels = kernels
+        if not self._taken:
+            return
         for key, records in self._near(kernels).items():
             shared = next((one for one in records if self._is_taken(one)), None)
-            if shared is not None and self._of(records[0]):
+            if shared is not None and (shared is records[0] or self._of(records[0])):
                 kernels.chosen[key] = shared
 
     @property
@@ -79,11 +86,14 @@ class WeightLayouts:
         self, tuner: KernelTuner, kernels: ModelKernels, stop: StopRequest, trials: int | None
     ) -> None:
         """Measure schedules with known layouts for the kernels that have none as fast."""
-        tasks = self._lacking(kernels)
-        each = 1 + CROSSED
-        most = each * len(tasks) if trials is None else min(trials, each * len(tasks))
-        if not self._leaders or not most:
+        if not self._taken:
             return
+        tasks = self._lacking(kernels)
+        most = (1 + CROSSED) * len(tasks)
+        most = most if trials is None else min(trials, most)
+        if not most or stop.is_due:
+            return
+        each = max(1, most // len(tasks))
         schedules = by_workload(kernels.schedules())
         strategy = DropletStrategy(
             explorer=SeededExplorer(
@@ -95,7 +105,8 @@ class WeightLayouts:
         )
         why = tuner.why_ended
         tuner.tune(tasks, kernels, stop, most, batch=each, each=each, strategy=strategy)
-        tuner.why_ended = why or tuner.why_ended
+        if why and tuner.why_ended != "interrupt":
+            tuner.why_ended = why
 
     def end_shape(self) -> None:
         """Know the layouts of the shape that was tuned last."""
@@ -106,7 +117,11 @@ class WeightLayouts:
                 self._leaders[TunedTask.from_trace(record.trace)] = None
 
     def _near(self, kernels: ModelKernels) -> dict[int, list[TuningRecord]]:
-        """The schedules of each kernel that are about as fast as its best, the fastest first."""
+        """The schedules of each kernel that are about as fast as its best, the fastest first.
+
+        The best may be a measured pick, of which the database has no record.
+        """
+        current = by_workload(kernels.schedules())
         timed: dict[int, list[tuple[float, TuningRecord]]] = {}
         own = {structural_hash(task.dispatched[0]) for task in kernels.tasks}
         for key, record, secs in timed_records(open_database(self._directory), self._target):
@@ -115,7 +130,10 @@ class WeightLayouts:
         near = {}
         for key, pairs in timed.items():
             pairs.sort(key=lambda pair: pair[0])
-            near[key] = [record for secs, record in pairs if secs <= NEAR * pairs[0][0]]
+            best = pairs[0][0]
+            if key in current and not is_made_up(current[key]):
+                best = min(best, mean(valid_secs(current[key].run_secs)))
+            near[key] = [record for secs, record in pairs if secs <= NEAR * best]
         return near
 
     def _lacking(self, kernels: ModelKernels) -> list[ExtractedTask]:
@@ -143,7 +161,8 @@ class WeightLayouts:
             if len(found) > CROSSED or replayed >= REPLAYED:
                 break
             candidate = search.replayer.replay(search.spaces.trace(crossed))
-            if candidate is not None and _packing(candidate.schedule.mod) <= self._taken:
+            packed = None if candidate is None else _packing(candidate.schedule.mod)
+            if packed and packed <= self._taken:
                 found.append(crossed)
         return found
 
@@ -173,11 +192,17 @@ class WeightLayouts:
         return bool(layouts) and layouts <= self._taken
 
     def _of(self, record: TuningRecord) -> Layouts:
-        if record not in self._layouts:
+        key = structural_hash(record.workload.mod), str(record.trace)
+        if key not in self._layouts:
             schedule = Schedule(record.workload.mod, debug_mask="none")
-            record.trace.apply_to_schedule(schedule, remove_postproc=False)
-            self._layouts[record] = _packing(schedule.mod)
-        return self._layouts[record]
+            # A record that no longer replays fails in as many ways as there are primitives.
+            try:
+                record.trace.apply_to_schedule(schedule, remove_postproc=False)
+                self._layouts[key] = _packing(schedule.mod)
+            except Exception as error:
+                logger.info("a record does not replay: %s", last_line(error))
+                self._layouts[key] = frozenset()
+        return self._layouts[key]
 
 
 def _packing(mod: IRModule) -> Layouts:

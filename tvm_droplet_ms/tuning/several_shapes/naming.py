@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other names for the functions of a module."""
+
+from collections.abc import Mapping
+
+from tvm import relax
+from tvm.ir import GlobalVar, IRModule
+from tvm.tirx import PrimFunc
+
+
+def named_like(name: str, variable: GlobalVar) -> GlobalVar:
+    """A variable of another name for a function of the same type."""
+    other = GlobalVar(name)
+    relax.expr._update_type(other, variable.ty)
+    return other
+
+
+def with_suffix(mod: IRModule, suffix: str) -> IRModule:
+    """A lowered module with a suffix at the names of its kernels."""
+    if not suffix:
+        return mod
+    renamed = {
+        variable.name_hint: named_like(variable.name_hint + suffix, variable)
+        for variable, function in mod.functions_items()
+        if isinstance(function, PrimFunc)
+    }
+    return renamed_functions(mod, renamed)
+
+
+def renamed_functions(mod: IRModule, renamed: Mapping[str, GlobalVar]) -> IRModule:
+    """A module in which some functions, and the calls of them, have other names."""
+    renaming = _Renaming(renamed)
+    functions = {}
+    for variable, function in mod.functions_items():
+        new = renamed.get(variable.name_hint, variable)
+        if isinstance(function, relax.Function):
+            function = renaming.visit_expr(function)
+        if function.attrs is not None and "global_symbol" in function.attrs:
+            function = function.with_attr("global_symbol", new.name_hint)
+        functions[new] = function
+    return IRModule(functions, attrs=mod.attrs)
+
+
+@relax.expr_functor.mutator
+class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces the functions that are called, by their names."""
+
+    def __init__(self, renamed: Mapping[str, GlobalVar]) -> None:
+        super().__init__()
+        self._renamed = renamed
+
+    def visit_global_var_(self, op: GlobalVar) -> GlobalVar:
+        return self._renamed.get(op.name_hint, op)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether inputs of other extents may be padded, found by trying it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...session.errors import ModelError
+from ...session.stop import StopRequest
+from ..check.output_check import OutputCheck
+from ..frontends.imported import Arrays, run_reference
+from ..result import TuneResult
+from .bucket_options import BucketOptions
+from .padding import Buckets, Shapes, cut, padded
+
+Probe = Callable[[BucketOptions], OutputCheck]
+"""Imports the model with other extents, and runs its reference. Raises ``ModelError``."""
+
+REFUSED = "inputs of other extents are refused: "
+
+PADDED = (
+    "inputs of other extents are padded with zeros to the next shape, and the outputs cut: so were "
+    "extents smaller by one, and their outputs were those of the model"
+)
+
+
+def why_not_padded(
+    results: Sequence[TuneResult],
+    buckets: Buckets,
+    options: Sequence[BucketOptions],
+    probe: Probe,
+    stop: StopRequest,
+) -> str:
+    """The reason not to pad; nothing where all trials of it gave the outputs of the reference.
+
+    The model is imported with extents that are smaller by one, each alone and all together. The
+    inputs are normal ones, negative ones and positive ones, since zeros behind them may win a
+    maximum; and what is padded to floating-point inputs is noise too, since it must not matter.
+    """
+    if not buckets.open_axes:
+        return "the shapes differ in no extent of an input"
+    if buckets.cuts() is None:
+        return "an extent of an output is none of an input's, so that it could not be cut back"
+    for own in options:
+        for smaller in own.smaller(options):
+            extents = {**(smaller.shapes or {}), **(smaller.dims or {})}
+            if stop.is_due:
+                return "there was no time to try it; pass a larger time_budget_s (--minutes)"
+            try:
+                check = probe(smaller)
+            except ModelError as error:
+                return f"the model has no outputs at {extents}: {error}"
+            if not _holds(check, results, buckets):
+                return f"with {extents}, padded to the next shape, the outputs are others"
+    return ""
+
+
+def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) -> bool:
+    """True if padded inputs of a check have the outputs of its reference."""
+    shapes = tuple(tuple(array.shape) for array in check.inputs[0])
+    number = buckets.find(shapes, pads=True)
+    if number is None:
+        return False
+    for signed in (lambda array: array, lambda array: -np.abs(array), np.abs):
+        inputs = tuple(
+            signed(array) if array.dtype.kind == "f" else array for array in check.inputs[0]
+        )
+        try:
+            expected = run_reference(check.reference, inputs)
+        except ModelError:  # It takes no such values.
+            continue
+        one = replace(check, inputs=(inputs,), expected=(expected,))
+        run = _padded_run(results[number], buckets, number, shapes, None)
+        noisy = _padded_run(results[number], buckets, number, shapes, np.random.default_rng(0))
+        if not (_has_shapes(one, run) and one.agrees(run) and one.agrees(noisy)):
+            return False
+    return True
+
+
+def _has_shapes(check: OutputCheck, run: Callable[[Sequence[np.ndarray]], Arrays]) -> bool:
+    found = [array.shape for array in run(check.inputs[0])]
+    return found == [array.shape for array in check.expected[0]]
+
+
+def _padded_run(
+    result: TuneResult,
+    buckets: Buckets,
+    number: int,
+    shapes: Shapes,
+    noise: np.random.Generator | None,
+) -> Callable[[Sequence[np.ndarray]], Arrays]:
+    cuts = buckets.cuts() or {}
+
+    def run(inputs: Sequence[np.ndarray]) -> Arrays:
+        whole = padded(inputs, buckets.buckets[number].inputs, noise)
+        return cut(result.compiled(whole), cuts, shapes)
+
+    return run
