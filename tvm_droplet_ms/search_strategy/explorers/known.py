@@ -11,8 +11,8 @@ NEAREST = 3
 """The known schedules that a task begins with. With those that the package ships, eight layers are
 1.08 times as fast after 8 trials (1.02 to 1.16), 1.05 after 16 (1.02 to 1.10) and 1.03 after 32
 (1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``). Two more with register tiles as
-a library has them, of five that the prior ranks, make a search 0.94, 0.91, 0.94 and 0.92 times as
-fast after 8 to 64 trials (standard error 0.04; ten layers, two seeds, 2026-11-27)."""
+a library has them, of five that the prior ranks, make a search 0.95, 0.92, 0.94 and 0.92 times as
+fast after 8 to 64 trials (standard error 0.04; records of ten layers, two seeds, 2026-11-27)."""
 
 
 class KnownExplorer(SeededExplorer):
