@@ -84,7 +84,7 @@ class KernelTuner:
         self._timing = InsideTiming()
         self._workers = start_workers()
         self._objects = KernelObjects(target, self._workers)
-        self._builder = ModelBuilder(self._objects, target)
+        self._builder = ModelBuilder(self._objects, target, suffix)
 
     def close(self) -> None:
         """End the worker processes."""

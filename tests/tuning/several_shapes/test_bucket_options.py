@@ -32,7 +32,7 @@ def test_a_mapping_holds_for_all_buckets():
         (([{"x": (1,)}, {"x": (2,)}], None, 0.5), "2 of shapes, 1 of shares"),
         ((None, [{"n": 64}, {"n": "two"}]), "dims gives 'n' the extent 'two'"),
         (([{"x": (64,)}, {"x": 5}], None), "shapes gives 'x' the shape 5"),
-        ((None, [{"n": 64}, {"n": 64}]), "two buckets have the extents {'n': 64}"),
+        ((None, [{"n": 64}, {"n": 64}]), "two of the shapes have the extents {'n': 64}"),
         (([], None, None), "shapes is empty"),
         (([{}, 3], None, None), "shapes has the entry 3"),
         (([{"x": (1,)}, {"x": (2,)}], None, [1.0, 0.0]), "shares has 0.0"),
@@ -45,16 +45,16 @@ def test_what_does_not_fit_is_refused_in_words(options, message):
         bucket_options(*options)
 
 
-def test_smaller_extents_are_those_in_which_buckets_differ():
-    """Each alone, and all together; axes that are equal in all buckets are one extent."""
+def test_extents_to_try_lie_between_those_of_the_buckets():
+    """Each alone smaller by one, and all together at three places; equal axes are one extent."""
     first, second = bucket_options(None, [{"n": 4, "m": 8, "k": 3}, {"n": 9, "m": 32, "k": 3}])
-    found = {
-        (one.dims["n"], one.dims["m"], one.dims["k"]) for one in second.smaller([first, second])
-    }
-    assert found == {(8, 32, 3), (9, 31, 3), (8, 31, 3)}
+    found = [(one.dims["n"], one.dims["m"]) for one in second.between([first, second])]
+    assert found == [(8, 32), (9, 31), (5, 9), (6, 20), (8, 31)]
+    assert all(one.dims["k"] == 3 for one in second.between([first, second]))
     first, second = bucket_options([{"x": (1, n), "y": (n, 1)} for n in (1, 4)], None)
-    assert [one.shapes for one in second.smaller([first, second])] == [{"x": (1, 3), "y": (3, 1)}]
-    assert not list(first.smaller([first, second]))
+    tried = [one.shapes for one in second.between([first, second])]
+    assert tried == [{"x": (1, 2), "y": (2, 1)}, {"x": (1, 3), "y": (3, 1)}]
+    assert not list(first.between([first, second]))
 
 
 def test_shares_may_be_an_array():

@@ -25,6 +25,7 @@ from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...session.errors import ModelError
+from ..several_shapes.naming import with_suffix
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 
@@ -150,10 +151,14 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
 
 
 class ModelBuilder:
-    """Compiles a model again and again, and only what has changed."""
+    """Compiles a model again and again, and only what has changed.
 
-    def __init__(self, objects: KernelObjects, target: Target) -> None:
+    ``suffix``: at the names of its kernels.
+    """
+
+    def __init__(self, objects: KernelObjects, target: Target, suffix: str = "") -> None:
         self._objects = objects
+        self._suffix = suffix
         self._pack = WeightPacker(objects)
         self._target = target
 
@@ -169,7 +174,8 @@ class ModelBuilder:
             # What packs a call's weights packs all of them: two calls that share one of two
             # weights have got two copies of it.
             packed = share_constants()(packed)
-            mod = relax.get_pipeline("default")(packed)
+            # The pipeline makes kernels too, of operators such as a cumulative sum.
+            mod = with_suffix(relax.get_pipeline("default")(packed), self._suffix)
         kernels = kernels_of(mod)
         paths = self._objects.compile(kernels, late_at)
         for name in kernels:

@@ -37,42 +37,66 @@ class BucketOptions:
             extents += shape
         return prod(extents)
 
-    def smaller(self, others: Sequence["BucketOptions"]) -> Iterator["BucketOptions"]:
-        """The same with extents that are smaller by one, of those in which buckets differ.
+    def between(self, others: Sequence["BucketOptions"]) -> Iterator["BucketOptions"]:
+        """The same with extents between those of the next smaller bucket and its own.
 
-        Each of these alone, where a name or an axis has it, and all together.
+        Of the extents in which buckets differ each alone is smaller by one. All together are
+        smaller by one, in the middle, and larger by one than those of the smaller bucket.
         """
         dims = {
-            name
+            name: _values(extent, [(other.dims or {}).get(name) for other in others])
             for name, extent in (self.dims or {}).items()
-            if extent > 1 and any((other.dims or {}).get(name) != extent for other in others)
-        }
-        axes = {
-            (name, axis)
-            for name, shape in (self.shapes or {}).items()
-            for axis, extent in enumerate(shape)
-            if extent > 1 and any(_extent(other, name, axis) != extent for other in others)
         }
         # Axes of one extent in all buckets are taken to be one extent.
-        groups: dict[tuple[int | None, ...], set[tuple[str, int]]] = {}
-        for name, axis in axes:
-            key = tuple(_extent(other, name, axis) for other in others)
-            groups.setdefault(key, set()).add((name, axis))
-        changes: list[tuple[set[str], set[tuple[str, int]]]] = [({name}, set()) for name in dims]
-        changes += [(set(), group) for group in groups.values()]
-        if len(changes) > 1:
-            changes.append((dims, axes))
-        for names, places in changes:
-            yield replace(
-                self,
-                inputs=None,
-                dims={n: e - (n in names) for n, e in (self.dims or {}).items()} or None,
-                shapes={
-                    n: tuple(e - ((n, axis) in places) for axis, e in enumerate(shape))
-                    for n, shape in (self.shapes or {}).items()
-                }
-                or None,
+        groups: dict[tuple[int | None, ...], list[tuple[str, int]]] = {}
+        for name, shape in (self.shapes or {}).items():
+            for axis in range(len(shape)):
+                key = tuple(_extent(other, name, axis) for other in others)
+                groups.setdefault(key, []).append((name, axis))
+        places: list[tuple[str | list[tuple[str, int]], list[int]]] = [
+            *((name, values) for name, values in dims.items() if values),
+            *(
+                (group, values)
+                for key, group in groups.items()
+                if (values := _values(_extent(self, *group[0]) or 1, key))
+            ),
+        ]
+        if len(places) > 1:
+            for place, values in places:
+                yield self._with({_hashable(place): values[-1]})
+        for number in range(max((len(values) for _, values in places), default=0)):
+            yield self._with(
+                {_hashable(place): values[min(number, len(values) - 1)] for place, values in places}
             )
+
+    def _with(self, changes: Mapping[Any, int]) -> "BucketOptions":
+        """Other extents of some names, and of some groups of axes."""
+        of_axes = {
+            axis: n for key, n in changes.items() if not isinstance(key, str) for axis in key
+        }
+        return replace(
+            self,
+            inputs=None,
+            dims={n: changes.get(n, e) for n, e in (self.dims or {}).items()} or None,
+            shapes={
+                n: tuple(of_axes.get((n, axis), e) for axis, e in enumerate(shape))
+                for n, shape in (self.shapes or {}).items()
+            }
+            or None,
+        )
+
+
+def _hashable(place: str | list[tuple[str, int]]) -> Any:
+    return place if isinstance(place, str) else tuple(place)
+
+
+def _values(extent: int, all_extents: Sequence[int | None]) -> list[int]:
+    """The extents to try between the next smaller one and an own one, ascending."""
+    if all(other == extent for other in all_extents):
+        return []
+    low = max((other for other in all_extents if other is not None and other < extent), default=0)
+    found = {low + 1, (low + extent) // 2, extent - 1}
+    return sorted(value for value in found if low < value < extent)
 
 
 def _extent(options: BucketOptions, name: str, axis: int) -> int | None:
@@ -101,14 +125,14 @@ def bucket_options(
     if counts and not several(shapes, dims):
         raise ModelError(
             f"{next(iter(counts))} is a list, and there is one shape: expected a list of shapes or "
-            "dims too, with an entry for each bucket"
+            "dims too, with an entry for each shape"
         )
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{count} of {name}" for name, count in counts.items())
-        raise ModelError(f"the lists have {told}: expected an entry for each bucket in all of them")
+        raise ModelError(f"the lists have {told}: expected an entry for each shape in all of them")
     count = max(counts.values(), default=1)
     if count == 0:
-        raise ModelError(f"{next(iter(counts))} is empty: expected an entry for each bucket")
+        raise ModelError(f"{next(iter(counts))} is empty: expected an entry for each shape")
     weights = weights or [1.0] * count
     found = [
         BucketOptions(
@@ -122,7 +146,7 @@ def bucket_options(
     for number, one in enumerate(found):
         if any((one.shapes, one.dims) == (other.shapes, other.dims) for other in found[:number]):
             extents = {**(one.shapes or {}), **(one.dims or {})}
-            raise ModelError(f"two buckets have the extents {extents}: give each once")
+            raise ModelError(f"two of the shapes have the extents {extents}: give each once")
     return found
 
 
@@ -132,7 +156,7 @@ def _weights(shares: Any) -> list[float] | None:
     weights = list(shares) if hasattr(shares, "__iter__") else [shares]
     for weight in weights:
         if not isinstance(weight, Real) or not 0.0 < float(weight) < inf:
-            raise ModelError(f"shares has {weight!r}: expected a positive number for each bucket")
+            raise ModelError(f"shares has {weight!r}: expected a positive number for each shape")
     return [float(weight) for weight in weights]
 
 

@@ -16,13 +16,13 @@ def named_like(name: str, variable: GlobalVar) -> GlobalVar:
 
 
 def with_suffix(mod: IRModule, suffix: str) -> IRModule:
-    """A lowered module with a suffix at the names of its kernels."""
+    """A module with a suffix at the names of its kernels, of those that lack it."""
     if not suffix:
         return mod
     renamed = {
         variable.name_hint: named_like(variable.name_hint + suffix, variable)
         for variable, function in mod.functions_items()
-        if isinstance(function, PrimFunc)
+        if isinstance(function, PrimFunc) and suffix not in variable.name_hint
     }
     return renamed_functions(mod, renamed)
 

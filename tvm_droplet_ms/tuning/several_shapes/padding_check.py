@@ -17,11 +17,14 @@ from .padding import Buckets, Shapes, cut, padded
 Probe = Callable[[BucketOptions], OutputCheck]
 """Imports the model with other extents, and runs its reference. Raises ``ModelError``."""
 
+GRACE_SECS = 10.0
+"""The seconds after the deadline that may be spent on it."""
+
 REFUSED = "inputs of other extents are refused: "
 
 PADDED = (
-    "inputs of other extents are padded with zeros to the next shape, and the outputs cut: so were "
-    "extents smaller by one, and their outputs were those of the model"
+    "inputs of other extents are padded with zeros to the next shape, and the outputs cut; tried "
+    "on random inputs at the least, the middle and the largest extent between two shapes"
 )
 
 
@@ -34,7 +37,7 @@ def why_not_padded(
 ) -> str:
     """The reason not to pad; nothing where all trials of it gave the outputs of the reference.
 
-    The model is imported with extents that are smaller by one, each alone and all together. The
+    The model is imported with extents between those of the shapes (``BucketOptions.between``). The
     inputs are normal ones, negative ones and positive ones, since zeros behind them may win a
     maximum; and what is padded to floating-point inputs is noise too, since it must not matter.
     """
@@ -42,13 +45,17 @@ def why_not_padded(
         return "the shapes differ in no extent of an input"
     if buckets.cuts() is None:
         return "an extent of an output is none of an input's, so that it could not be cut back"
+    tries = 0
     for own in options:
-        for smaller in own.smaller(options):
-            extents = {**(smaller.shapes or {}), **(smaller.dims or {})}
-            if stop.is_due:
+        for tried in own.between(options):
+            extents = {**(tried.shapes or {}), **(tried.dims or {})}
+            if stop.is_asked and tries:
+                return "it was interrupted before padding was tried; the same call again tries it"
+            if stop.over > GRACE_SECS:
                 return "there was no time to try it; pass a larger time_budget_s (--minutes)"
+            tries += 1
             try:
-                check = probe(smaller)
+                check = probe(tried)
             except ModelError as error:
                 return f"the model has no outputs at {extents}: {error}"
             if not _holds(check, results, buckets):
