@@ -18,6 +18,7 @@ from ..session.roofline import MachineRates
 from .compile.compiled_model import CompiledModel
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder, lower
+from .compile.naming import with_suffix
 from .experience.strategy import Experience
 from .picks.first_picks import pick_schedules
 from .picks.pick_pace import PickPace
@@ -31,7 +32,6 @@ from .schedules import (
     database_to_apply,
     workloads_of,
 )
-from .several_shapes.naming import with_suffix
 
 LowerGraph = Callable[[IRModule, Target], IRModule]
 

@@ -125,14 +125,14 @@ def test_the_bytes_are_those_of_tvm(linked):
     """TVM's own serialization of the whole model is the other implementation."""
     pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
     expected = pack(linked.executable().mod).numpy().tobytes()
-    marked, marks = with_marks(linked._mod)
+    marked, marks = with_marks(linked.mod)
     assert len(marks) == 3
     module = linked._build(marked, linked._static_libraries()).mod
     assert b"".join(serialized(module, marks)) == expected
 
 
 def test_another_format_is_seen(linked):
-    marked, marks = with_marks(linked._mod)
+    marked, marks = with_marks(linked.mod)
     module = linked._build(marked, linked._static_libraries()).mod
     with pytest.raises(FormatError, match="0 times: expected once"):
         serialized(module, {b"another mark ???": tvm.runtime.tensor(np.zeros(3, "float32"))})

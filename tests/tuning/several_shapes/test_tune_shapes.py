@@ -13,9 +13,9 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.tuning import ModelError, tune
 from tvm_droplet_ms.tuning.compile.kernel_objects import compile_object
+from tvm_droplet_ms.tuning.compile.naming import with_suffix
 from tvm_droplet_ms.tuning.several_shapes import weight_layouts
 from tvm_droplet_ms.tuning.several_shapes.joined_model import ShapeModel, join
-from tvm_droplet_ms.tuning.several_shapes.naming import with_suffix
 from tvm_droplet_ms.tuning.summary import summary
 
 WIDTH = 256
@@ -59,11 +59,12 @@ def tuned(tmp_path_factory):
     """Tuned for 2, 32 and 8 rows; a known layout of a weight is taken whatever it costs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_layouts, "NEAR", 1e3)
+        patch.setattr(weight_layouts, "SHARE", 0.5)
         return tune(
             network("Softmax", axis=-1),
             dims=[{"rows": 2}, {"rows": 32}, {"rows": 8}],
             shares=[1, 2, 1],
-            trials=60,
+            trials=48,
             time_budget_s=600,
             progress=None,
             work_dir=tmp_path_factory.mktemp("shapes"),

@@ -25,9 +25,9 @@ from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...session.errors import ModelError
-from ..several_shapes.naming import with_suffix
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
+from .naming import with_suffix
 
 _NO_SHAPE = "emit_te now only supports Tensor that has ShapeExpr shape"
 """TVM's message on a tensor of unknown extents (``relax/utils.py``)."""

@@ -15,7 +15,7 @@ from tvm.tirx import PrimFunc
 
 from ...model.shared_constants import share_constants
 from ..compile.linked_model import LinkedModel
-from .naming import named_like, renamed_functions
+from ..compile.naming import named_like, renamed_functions
 
 
 def entry_name(number: int) -> str:

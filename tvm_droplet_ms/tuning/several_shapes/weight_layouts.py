@@ -93,7 +93,7 @@ class WeightLayouts:
         most = most if trials is None else min(trials, most)
         if not most or stop.is_due:
             return
-        each = max(1, most // len(tasks))
+        each = max(2, most // len(tasks))  # One of them is what the kernel has.
         schedules = by_workload(kernels.schedules())
         strategy = DropletStrategy(
             explorer=SeededExplorer(
