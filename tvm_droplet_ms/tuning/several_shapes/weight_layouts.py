@@ -8,17 +8,20 @@ kernel of another shape uses the same packed weight.
 
 import logging
 from collections.abc import Iterator
+from itertools import product
 from math import prod
 from pathlib import Path
 
 from tvm_ffi import structural_hash
 
+from tvm import relax
 from tvm.ir import IRModule
 from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 
+from ...model.bindings import array_of, operator_name, values_of
 from ...search_strategy import DropletStrategy
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
 from ...search_strategy.known.tuned_task import TunedTask
@@ -33,7 +36,7 @@ from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
 from ..picks.first_picks import is_tunable
 from ..picks.picks import last_line
-from ..schedules import NEAR, by_workload, is_made_up, timed_records
+from ..schedules import NEAR, by_workload, is_made_up, timed_records, workloads_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +52,15 @@ REPLAYED = 16
 _PACKING = "meta_schedule.layout_rewrite_preproc"
 """The annotation of a block that packs a constant weight (``layout_rewrite.cc``)."""
 
-Layouts = frozenset[tuple[str, int]]
-"""The ways in which a schedule packs weights: the buffers' shapes, and a hash of the copy."""
+Layout = tuple[str, int]
+"""The way in which a schedule packs a weight: the buffers' shapes, and a hash of the copy."""
+
+Layouts = frozenset[Layout]
+
+Weight = tuple[str, bytes]
+"""A constant: its type, and its first bytes. Layers of one shape have weights of their own."""
+
+_FIRST_BYTES = 256
 
 
 class WeightLayouts:
@@ -60,7 +70,7 @@ class WeightLayouts:
         self._directory = directory
         self._target = target
         self._kernels: ModelKernels | None = None
-        self._taken: Layouts = frozenset()
+        self._taken: set[tuple[Layout, Weight]] = set()
         self._leaders: dict[TunedTask, None] = {}
         self._layouts: dict[tuple[int, str], Layouts] = {}
 
@@ -72,8 +82,10 @@ class WeightLayouts:
         self._kernels = kernels
         if not self._taken:
             return
+        weights = weights_of(kernels)
         for key, records in self._near(kernels).items():
-            shared = next((one for one in records if self._is_taken(one)), None)
+            own = weights.get(key, frozenset())
+            shared = next((one for one in records if self._is_taken(self._of(one), own)), None)
             if shared is not None and (shared is records[0] or self._of(records[0])):
                 kernels.chosen[key] = shared
 
@@ -94,11 +106,14 @@ class WeightLayouts:
         if not most or stop.is_due:
             return
         each = max(2, most // len(tasks))  # One of them is what the kernel has.
-        schedules = by_workload(kernels.schedules())
+        schedules, weights = by_workload(kernels.schedules()), weights_of(kernels)
+
+        def seeds(search: SearchContext) -> list[SpacePoint]:
+            key = structural_hash(search.history.mod)
+            return self._crossed(search, schedules[key], weights.get(key, frozenset()))
+
         strategy = DropletStrategy(
-            explorer=SeededExplorer(
-                lambda search: self._crossed(search, schedules), RandomExplorer(pool_size=DRAWN)
-            ),
+            explorer=SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN)),
             prior=None,
             draft=None,
             stop=None,
@@ -111,9 +126,10 @@ class WeightLayouts:
     def end_shape(self) -> None:
         """Know the layouts of the shape that was tuned last."""
         assert self._kernels is not None
-        for record in self._kernels.schedules().get_all_tuning_records():
+        weights = weights_of(self._kernels)
+        for key, record in by_workload(self._kernels.schedules()).items():
             if layouts := self._of(record):
-                self._taken |= layouts
+                self._taken |= set(product(layouts, weights.get(key, frozenset())))
                 self._leaders[TunedTask.from_trace(record.trace)] = None
 
     def _near(self, kernels: ModelKernels) -> dict[int, list[TuningRecord]]:
@@ -139,21 +155,23 @@ class WeightLayouts:
     def _lacking(self, kernels: ModelKernels) -> list[ExtractedTask]:
         """The kernels that pack a weight in a way that no other shape does."""
         schedules, near = by_workload(kernels.schedules()), self._near(kernels)
+        weights = weights_of(kernels)
         found = []
         for task in kernels.tasks:
             key = structural_hash(task.dispatched[0])
             records = [schedules[key]] if key in schedules else []
             packs = bool(records) and bool(self._of(records[0]))
-            if packs and is_tunable(task) and not any(map(self._is_taken, near.get(key, records))):
+            own = weights.get(key, frozenset())
+            taken = any(self._is_taken(self._of(one), own) for one in near.get(key, records))
+            if packs and own and is_tunable(task) and not taken:
                 found.append(task)
         return found
 
     def _crossed(
-        self, search: SearchContext, schedules: dict[int, TuningRecord]
+        self, search: SearchContext, record: TuningRecord, weights: frozenset[Weight]
     ) -> list[SpacePoint]:
         """The schedule that a kernel has, and the same with the layouts of other shapes."""
-        own = schedules[structural_hash(search.history.mod)].trace
-        point = search.spaces.find(own)
+        point = search.spaces.find(record.trace)
         if point is None:
             return []
         found = [point]
@@ -161,8 +179,8 @@ class WeightLayouts:
             if len(found) > CROSSED or replayed >= REPLAYED:
                 break
             candidate = search.replayer.replay(search.spaces.trace(crossed))
-            packed = None if candidate is None else _packing(candidate.schedule.mod)
-            if packed and packed <= self._taken:
+            packed = frozenset() if candidate is None else _packing(candidate.schedule.mod)
+            if self._is_taken(packed, weights):
                 found.append(crossed)
         return found
 
@@ -187,9 +205,11 @@ class WeightLayouts:
                 seen.add((number, crossed))
                 yield number, crossed
 
-    def _is_taken(self, record: TuningRecord) -> bool:
-        layouts = self._of(record)
-        return bool(layouts) and layouts <= self._taken
+    def _is_taken(self, layouts: Layouts, weights: frozenset[Weight]) -> bool:
+        """True if another shape has each of these layouts, of one of these weights."""
+        return bool(layouts) and all(
+            any((layout, weight) in self._taken for weight in weights) for layout in layouts
+        )
 
     def _of(self, record: TuningRecord) -> Layouts:
         key = structural_hash(record.workload.mod), str(record.trace)
@@ -203,6 +223,27 @@ class WeightLayouts:
                 logger.info("a record does not replay: %s", last_line(error))
                 self._layouts[key] = frozenset()
         return self._layouts[key]
+
+
+def weights_of(kernels: ModelKernels) -> dict[int, frozenset[Weight]]:
+    """The constants that each kernel is called with, by the hash of its workload."""
+    found: dict[str, set[Weight]] = {}
+    for value in values_of(kernels.lowered["main"]):
+        if operator_name(value) == "relax.call_tir":
+            given = value.args[1]
+            fields = given.fields if isinstance(given, relax.Tuple) else [given]
+            arrays = [array_of(argument) for argument in fields]
+            found.setdefault(str(value.args[0].name_hint), set()).update(
+                (f"{array.dtype} {array.shape}", array.reshape(-1)[:_FIRST_BYTES].tobytes())
+                for array in arrays
+                if array is not None and array.ndim
+            )
+    hashes = workloads_of(kernels.lowered, found)
+    weights: dict[int, frozenset[Weight]] = {}
+    for name, own in found.items():
+        if name in hashes:
+            weights[hashes[name]] = weights.get(hashes[name], frozenset()) | own
+    return weights
 
 
 def _packing(mod: IRModule) -> Layouts:
