@@ -152,8 +152,6 @@ def tune(
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
 
-    watch = functools.partial(Watch, directory, callbacks, progress, patience, stop)
-
     def prepare(bucket: BucketOptions) -> _Prepared:
         parts = Parts()
         with parts("import"):
@@ -194,7 +192,7 @@ def tune(
             prepared.parts,
             seed,
             experience,
-            watch=watch(),
+            watch=Watch(directory, callbacks, progress, patience, stop),
             shape=shape,
         )
         result = tuning.run(request, trials)

@@ -57,6 +57,13 @@ def test_extents_to_try_lie_between_those_of_the_buckets():
     assert not list(first.between([first, second]))
 
 
+def test_an_extent_without_one_between_is_tried_alone():
+    """Of (2, 2) beside (1, 1) there is (1, 2) and (2, 1), although nothing is between 1 and 2."""
+    first, second = bucket_options(None, [{"n": 1, "m": 1}, {"n": 2, "m": 2}])
+    tried = [one.dims for one in second.between([first, second])]
+    assert tried == [{"n": 1, "m": 2}, {"n": 2, "m": 1}]
+
+
 def test_shares_may_be_an_array():
     buckets = bucket_options([{"x": (1,)}, {"x": (2,)}], None, np.array([1, 3]))
     assert [bucket.share for bucket in buckets] == [0.25, 0.75]

@@ -5,6 +5,7 @@ Each one is a function of a model's files, its inputs and a number of threads. I
 that runs the model once and returns its outputs as NumPy arrays. Inputs are converted beforehand.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -147,9 +148,10 @@ def _mnn(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
 
     path = model.onnx.with_suffix(".mnn")
     command = ["-f", "ONNX", "--modelFile", str(model.onnx), "--MNNModel", str(path)]
-    subprocess.run(
-        [Path(sys.executable).parent / "mnnconvert", *command], check=True, capture_output=True
-    )
+    tools = Path(sys.executable).parent
+    # It calls pip for a package that it lacks: that must be the pip of its own environment.
+    own = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    subprocess.run([tools / "mnnconvert", *command], check=True, capture_output=True, env=own)
     graph = onnx.load(model.onnx, load_external_data=False).graph
     weights = {one.name for one in graph.initializer}
     names = [one.name for one in graph.input if one.name not in weights]

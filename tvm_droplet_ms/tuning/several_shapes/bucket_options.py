@@ -16,6 +16,13 @@ Inputs: TypeAlias = Mapping[str, np.ndarray]
 """Values of inputs by name."""
 
 
+_Axis = tuple[str, int | None]
+"""An extent by its name, or an input and an axis of it."""
+
+_Place = tuple[_Axis, ...]
+"""All places of one extent."""
+
+
 @dataclass(frozen=True)
 class BucketOptions:
     """The options of one bucket.
@@ -40,68 +47,72 @@ class BucketOptions:
     def between(self, others: Sequence["BucketOptions"]) -> Iterator["BucketOptions"]:
         """The same with extents between those of the next smaller bucket and its own.
 
-        Of the extents in which buckets differ each alone is smaller by one. All together are
-        smaller by one, in the middle, and larger by one than those of the smaller bucket.
+        All extents in which buckets differ: larger by one than those of the smaller bucket, in the
+        middle, and smaller by one. Where there are several, each of them alone as well: smaller by
+        one, or that of the smaller bucket where none is between.
         """
-        dims = {
-            name: _values(extent, [(other.dims or {}).get(name) for other in others])
-            for name, extent in (self.dims or {}).items()
-        }
-        # Axes of one extent in all buckets are taken to be one extent.
-        groups: dict[tuple[int | None, ...], list[tuple[str, int]]] = {}
-        for name, shape in (self.shapes or {}).items():
-            for axis in range(len(shape)):
-                key = tuple(_extent(other, name, axis) for other in others)
-                groups.setdefault(key, []).append((name, axis))
-        places: list[tuple[str | list[tuple[str, int]], list[int]]] = [
-            *((name, values) for name, values in dims.items() if values),
-            *(
-                (group, values)
-                for key, group in groups.items()
-                if (values := _values(_extent(self, *group[0]) or 1, key))
-            ),
-        ]
-        if len(places) > 1:
-            for place, values in places:
-                yield self._with({_hashable(place): values[-1]})
-        for number in range(max((len(values) for _, values in places), default=0)):
+        tried = {}
+        for place, extents in self._open(others).items():
+            own = self._extent(place[0])
+            low = max((e for e in extents if e is not None and e < own), default=0)
+            between = {e for e in (low + 1, (low + own) // 2, own - 1) if low < e < own}
+            tried[place] = sorted(between), max(between, default=low)
+        if len(tried) > 1:
+            for place, (_, alone) in tried.items():
+                if alone:
+                    yield self._with({place: alone})
+        for number in range(max((len(values) for values, _ in tried.values()), default=0)):
             yield self._with(
-                {_hashable(place): values[min(number, len(values) - 1)] for place, values in places}
+                {
+                    place: values[min(number, len(values) - 1)]
+                    for place, (values, _) in tried.items()
+                    if values
+                }
             )
 
-    def _with(self, changes: Mapping[Any, int]) -> "BucketOptions":
-        """Other extents of some names, and of some groups of axes."""
-        of_axes = {
-            axis: n for key, n in changes.items() if not isinstance(key, str) for axis in key
+    def _open(self, others: Sequence["BucketOptions"]) -> dict[_Place, tuple[int | None, ...]]:
+        """The extents in which buckets differ: the places of each, and its values in all buckets.
+
+        Axes of equal extents in all buckets are taken to be one extent.
+        """
+        named: list[_Axis] = [(name, None) for name in self.dims or {}]
+        axes: list[_Axis] = [
+            (name, axis)
+            for name, shape in (self.shapes or {}).items()
+            for axis in range(len(shape))
+        ]
+        groups: dict[tuple[object, ...], list[_Axis]] = {}
+        for place in [*named, *axes]:
+            extents = tuple(other._find(place) for other in others)
+            if len(set(extents)) > 1:
+                key = (place[0] if place[1] is None else None, *extents)
+                groups.setdefault(key, []).append(place)
+        return {
+            tuple(places): tuple(other._find(places[0]) for other in others)
+            for places in groups.values()
         }
-        return replace(
-            self,
-            inputs=None,
-            dims={n: changes.get(n, e) for n, e in (self.dims or {}).items()} or None,
-            shapes={
-                n: tuple(of_axes.get((n, axis), e) for axis, e in enumerate(shape))
-                for n, shape in (self.shapes or {}).items()
-            }
-            or None,
-        )
 
+    def _find(self, place: _Axis) -> int | None:
+        name, axis = place
+        if axis is None:
+            return (self.dims or {}).get(name)
+        shape = (self.shapes or {}).get(name, ())
+        return shape[axis] if axis < len(shape) else None
 
-def _hashable(place: str | list[tuple[str, int]]) -> Any:
-    return place if isinstance(place, str) else tuple(place)
+    def _extent(self, place: _Axis) -> int:
+        extent = self._find(place)
+        assert extent is not None
+        return extent
 
-
-def _values(extent: int, all_extents: Sequence[int | None]) -> list[int]:
-    """The extents to try between the next smaller one and an own one, ascending."""
-    if all(other == extent for other in all_extents):
-        return []
-    low = max((other for other in all_extents if other is not None and other < extent), default=0)
-    found = {low + 1, (low + extent) // 2, extent - 1}
-    return sorted(value for value in found if low < value < extent)
-
-
-def _extent(options: BucketOptions, name: str, axis: int) -> int | None:
-    shape = (options.shapes or {}).get(name, ())
-    return shape[axis] if axis < len(shape) else None
+    def _with(self, changes: Mapping[_Place, int]) -> "BucketOptions":
+        """Other extents at some places."""
+        of = {axis: extent for place, extent in changes.items() for axis in place}
+        dims = {name: of.get((name, None), extent) for name, extent in (self.dims or {}).items()}
+        shapes = {
+            name: tuple(of.get((name, axis), extent) for axis, extent in enumerate(shape))
+            for name, shape in (self.shapes or {}).items()
+        }
+        return replace(self, inputs=None, dims=dims or None, shapes=shapes or None)
 
 
 def several(shapes: Any, dims: Any) -> bool:

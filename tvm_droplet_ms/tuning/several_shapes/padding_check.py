@@ -60,7 +60,7 @@ def why_not_padded(
                 return f"the model has no outputs at {extents}: {error}"
             if not _holds(check, results, buckets):
                 return f"with {extents}, padded to the next shape, the outputs are others"
-    return ""
+    return "" if tries else "no extent lies between those of the shapes"
 
 
 def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from tvm_ffi import structural_hash
 
 from tvm import relax
-from tvm.ir import IRModule
 from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import TuningRecord
@@ -179,7 +178,7 @@ class WeightLayouts:
             if len(found) > CROSSED or replayed >= REPLAYED:
                 break
             candidate = search.replayer.replay(search.spaces.trace(crossed))
-            packed = frozenset() if candidate is None else _packing(candidate.schedule.mod)
+            packed = frozenset() if candidate is None else _packing(candidate.schedule)
             if self._is_taken(packed, weights):
                 found.append(crossed)
         return found
@@ -218,7 +217,7 @@ class WeightLayouts:
             # A record that no longer replays fails in as many ways as there are primitives.
             try:
                 record.trace.apply_to_schedule(schedule, remove_postproc=False)
-                self._layouts[key] = _packing(schedule.mod)
+                self._layouts[key] = _packing(schedule)
             except Exception as error:
                 logger.info("a record does not replay: %s", last_line(error))
                 self._layouts[key] = frozenset()
@@ -246,14 +245,13 @@ def weights_of(kernels: ModelKernels) -> dict[int, frozenset[Weight]]:
     return weights
 
 
-def _packing(mod: IRModule) -> Layouts:
-    """How a scheduled module packs each weight: from which place of which buffer to which."""
-    schedule = Schedule(mod, debug_mask="none")
+def _packing(schedule: Schedule) -> Layouts:
+    """How a schedule packs each weight: from which place of which buffer to which."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
     blocks = [schedule.get(block) for block in children]
     return frozenset(_layout(block) for block in blocks if _PACKING in block.annotations)
 
 
-def _layout(block: SBlock) -> tuple[str, int]:
+def _layout(block: SBlock) -> Layout:
     shapes = [list(region.source.shape) for region in (*block.reads, *block.writes)]
     return str(shapes), structural_hash(block.body, map_free_vars=True)
