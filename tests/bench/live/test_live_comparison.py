@@ -102,6 +102,9 @@ def test_latencies_are_read_as_they_were_written(tmp_path: Path):
     assert layers["dense"].latencies == pytest.approx(results.latencies)
     report = Report(layers, "evolutionary", ["evolutionary", "droplet"], [0], checkpoints)
     assert "2.000 (2.000 to 2.000), dense 2.00" in report.ratios()
+    # At 8 trials evolution takes twice as long as at 16, ours as long as evolution at 16.
+    beside_end = report.ratios().split("beside `evolutionary` at 16")[1]
+    assert "0.500 (0.500 to 0.500)" in beside_end and "1.000 (1.000 to 1.000)" in beside_end
     assert [line.split()[-2] for line in report.seconds().splitlines()[-2:]] == ["12", "12"]
 
 

@@ -28,8 +28,9 @@ from ..model_zoo import MODELS
 from ..quantized_models import QUANTIZED_MODELS
 from .store import ResultStore, given_files, make_parser, make_store
 
-METHODS = ("tune", "tune with winograd", "static_shape_tuning")
-"""``static_shape_tuning`` is TVM's pipeline in its strongest form: see ``models_tvm``."""
+METHODS = ("tune", "tune to the end", "tune with winograd", "static_shape_tuning")
+"""``tune to the end`` never stops early (``stop=None``); ``static_shape_tuning`` is TVM's pipeline
+in its strongest form: see ``models_tvm``."""
 
 HEADER = (
     "model",

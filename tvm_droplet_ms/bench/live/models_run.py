@@ -36,6 +36,7 @@ def tune_model(task: Task) -> dict[str, Any]:
             time_budget_s=deadline - time.monotonic(),
             work_dir=work_dir,
             exact=settings["method"] != "tune with winograd",
+            stop=None if settings["method"] == "tune to the end" else "auto",
             seed=settings["seed"],
             threads=settings["threads"],
             **settings["files"],

@@ -24,7 +24,7 @@ def add_command(commands: Any) -> None:
         "ones. Print the speed before tuning, after exploration and after the descent.",
     )
     demo.add_argument(
-        "--trials", type=_trials, default=64, help="measurements per kernel (default: %(default)s)"
+        "--trials", type=_trials, default=40, help="measurements per kernel (default: %(default)s)"
     )
     demo.add_argument(
         "--seed",

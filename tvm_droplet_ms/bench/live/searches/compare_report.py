@@ -47,6 +47,9 @@ class Report:
         """The ratios over all layers, over those that the shipped cost model has not seen, and
         layer by layer."""
         parts = ["### All layers", self._ratio_table(self.layers)]
+        end = self.checkpoints[-1]
+        parts.append(f"### All layers, beside `{self.baseline}` at {end}")
+        parts.append(self._ratio_table(self.layers, end))
         seen = [name for name in self.layers if ALL_LAYERS[name].training_space]
         unseen = {name: found for name, found in self.layers.items() if name not in seen}
         has_prior = any("prior" in METHODS[method].takes for method in self.methods)
@@ -75,20 +78,21 @@ class Report:
         return [f"at {checkpoint}" for checkpoint in self.checkpoints]
 
     def _ratios(
-        self, layers: Mapping[str, LayerResults], method: str
+        self, layers: Mapping[str, LayerResults], method: str, beside: int | None = None
     ) -> Iterator[dict[str, list[float]]]:
         """The ratios of each layer at each checkpoint."""
         for checkpoint in self.checkpoints:
-            yield ratios_of(layers, self.baseline, method, self.seeds, checkpoint)
+            yield ratios_of(layers, self.baseline, method, self.seeds, checkpoint, beside)
 
-    def _ratio_table(self, layers: Mapping[str, LayerResults]) -> str:
+    def _ratio_table(self, layers: Mapping[str, LayerResults], beside: int | None = None) -> str:
+        """``beside``: the checkpoint of the baseline; None for that of the column."""
         lines = [["ratio", *self._at()]]
         for method in self.methods:
             line = [method]
-            for ratios in self._ratios(layers, method):
+            for ratios in self._ratios(layers, method, beside):
                 if not ratios:
                     line.append("-")
-                elif method == self.baseline:
+                elif method == self.baseline and beside is None:
                     line.append("1")
                 else:
                     low, high = interval(ratios)

@@ -100,11 +100,13 @@ class LayerResults:
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)
     latencies: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
-    def ratio(self, baseline: str, method: str, seed: int, checkpoint: int) -> float | None:
+    def ratio(
+        self, baseline: str, method: str, seed: int, checkpoint: int, beside: int | None = None
+    ) -> float | None:
         """The latency of the baseline over that of a method with the same seed: above 1, the method
-        is faster."""
+        is faster. ``beside``: the baseline's checkpoint; None for the same one."""
         ours = self.latencies.get((method, seed, checkpoint))
-        theirs = self.latencies.get((baseline, seed, checkpoint))
+        theirs = self.latencies.get((baseline, seed, beside or checkpoint))
         return None if ours is None or theirs is None else theirs / ours
 
     def flattery(self, method: str, seed: int, checkpoint: int) -> float | None:
@@ -131,11 +133,12 @@ def ratios_of(
     method: str,
     seeds: Iterable[int],
     checkpoint: int,
+    beside: int | None = None,
 ) -> dict[str, list[float]]:
-    """The ratios that are known, for each layer that has one."""
+    """The ratios that are known, for each layer that has one; see ``LayerResults.ratio``."""
     found = {}
     for name, results in layers.items():
-        ratios = [results.ratio(baseline, method, seed, checkpoint) for seed in seeds]
+        ratios = [results.ratio(baseline, method, seed, checkpoint, beside) for seed in seeds]
         known = [ratio for ratio in ratios if ratio is not None]
         if known:
             found[name] = known
