@@ -5,7 +5,8 @@
 ``docs/data/forecast_runs.jsonl`` for each run; runs that have a line are left out, so that it goes
 on where it was stopped. ``python training/forecast.py fit`` prints the constants, how often the
 interval holds, and what ``stop=`` spends and keeps, each layer predicted from the nine others. Run
-the first on an idle machine. ``python training/forecast.py models`` holds the forecast of whole
+the first on an idle machine. ``python training/forecast.py draw`` draws forecast and gain, as
+``docs/results/forecast.svg``. ``python training/forecast.py models`` holds the forecast of whole
 models (``tuning/budget/outlook.py``) against the runs of ``training/models``, in their order: every
 kernel counts once, and the roofline is an estimate of their machine's.
 """
@@ -36,6 +37,7 @@ LAYERS = (
     *("conv2d", "dense", "softmax", "conv2d_nchw", "conv2d_1x1", "conv2d_7x7", "batch_matmul"),
     *("depthwise_56", "conv2d_c9", "matmul_1024"),
 )
+PICTURE = DATA.parent.parent / "results" / "forecast.svg"
 MODELS = Path(__file__).resolve().parent / "models"
 TRIALS = 128
 """The trials that ``stop=`` is held to; each run has ``AHEAD`` more."""
@@ -46,11 +48,14 @@ STOPS = (0.005, 0.007, 0.008, 0.01, 0.015, 0.02)
 def main() -> None:
     """Tune, or fit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=["run", "fit", "models"])
+    parser.add_argument("command", choices=["run", "fit", "draw", "models"])
     parser.add_argument("--seeds", type=int, default=4)
     arguments = parser.parse_args()
     if arguments.command == "fit":
         report([json.loads(line) for line in DATA.read_text().splitlines()])
+        return
+    if arguments.command == "draw":
+        draw([json.loads(line) for line in DATA.read_text().splitlines()])
         return
     if arguments.command == "models":
         report_models()
@@ -188,6 +193,40 @@ def report(runs: list[dict[str, Any]]) -> None:
             f"stop={stop}: {speed:.1%} of the speed, worst {min(kept):.1%}, "
             f"{np.mean(spent):.0%} of the trials"
         )
+
+
+def draw(runs: list[dict[str, Any]]) -> None:
+    """Draw what was gained against what was forecast, each layer from the nine others."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    found = list(states(runs))
+    at, gains = columns(found), np.array([state.gain for state in found])
+    means = held_out(at, gains, np.array([state.layer for state in found]))
+    high = float(np.quantile(gains / means, 0.8))
+    rcParams["svg.fonttype"] = "none"
+    rcParams["svg.hashsalt"] = "forecast"  # Otherwise two runs draw different files.
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    tenths = np.array_split(np.argsort(means), 10)
+    forecast = [100 * means[part].mean() for part in tenths]
+    low, most = (100 * np.array([np.quantile(gains[p], q) for p in tenths]) for q in (0.1, 0.9))
+    axes.fill_between(forecast, low, most, color="#dddddd", label="8 of 10")
+    average = [100 * gains[part].mean() for part in tenths]
+    axes.plot(forecast, average, "o-", color="#2a7ab9", label="average of a tenth of the moments")
+    line = np.array([min(forecast), max(forecast)])
+    axes.plot(line, line, color="black", linewidth=0.8, label="as forecast")
+    axes.plot(line, high * line, "--", color="black", linewidth=0.8, label="80% are below")
+    axes.set_xscale("log")
+    axes.set_xticks([0.2, 0.5, 1, 2, 5, 10], ["0.2%", "0.5%", "1%", "2%", "5%", "10%"])
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_yticks([0, 1, 2, 5, 10, 20, 50], ["0", "1%", "2%", "5%", "10%", "20%", "50%"])
+    axes.set_ylim(bottom=0)
+    axes.tick_params(labelsize=7)
+    axes.set_xlabel("forecast gain of the next 32 trials", fontsize=7)
+    axes.set_ylabel("gained", fontsize=7)
+    axes.legend(fontsize=6)
+    figure.savefig(PICTURE, format="svg", metadata={"Date": None})
 
 
 def report_models() -> None:
