@@ -149,8 +149,8 @@ def _mnn(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     path = model.onnx.with_suffix(".mnn")
     command = ["-f", "ONNX", "--modelFile", str(model.onnx), "--MNNModel", str(path)]
     tools = Path(sys.executable).parent
-    # It calls pip for a package that it lacks: that must be the pip of its own environment.
-    own = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    # It would have pip install an older protobuf, with which onnx cannot be imported.
+    own = {**os.environ, "PIP_NO_INDEX": "1"}
     subprocess.run([tools / "mnnconvert", *command], check=True, capture_output=True, env=own)
     graph = onnx.load(model.onnx, load_external_data=False).graph
     weights = {one.name for one in graph.initializer}
