@@ -72,7 +72,8 @@ class Builder:
 
 
 def random_network(seed, dtype):
-    """Convolutions, a residual addition, a pool and a matrix product; bytes in the end."""
+    """Convolutions, one of them depthwise, a residual addition, a pool and a matrix product; bytes
+    in the end."""
     builder = Builder(seed, dtype)
     random = builder.random
     channels, size = int(random.integers(1, 6)), int(random.integers(5, 9))
@@ -95,6 +96,11 @@ def random_network(seed, dtype):
         channels = outputs
         if random.random() < 0.5:
             data = builder.requantize(builder.add("Add", data, builder.add("Sigmoid", data)))
+    times = int(random.integers(1, 3))
+    weight = builder.weight(times * channels, 1, 3, 3, dtype=str(random.choice(["int8", "uint8"])))
+    data = builder.add("Conv", data, weight, group=channels, pads=random.integers(0, 3, 4).tolist())
+    data = builder.requantize(data, 0.2)
+    channels *= times
     data = builder.requantize(builder.add("GlobalAveragePool", data), 0.01)
     data = builder.add("Flatten", data)
     data = builder.add("MatMul", data, builder.weight(channels, 10, axis=1))

@@ -33,10 +33,10 @@ def products(made):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5])  # What seed 3 computes is constant.
 def test_random_networks_are_within_one_step(seed, dtype):
     made, shape = random_network(seed, dtype)
-    assert products(made) == (3, 0)
+    assert products(made) == (4, 0)
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
     assert found.dtype == expected.dtype == np.dtype(dtype)
@@ -139,10 +139,10 @@ def test_a_product_is_rescaled_and_rounded_to_even():
 
 
 def test_what_is_not_understood_stays_dequantized_and_is_said():
-    """A depthwise convolution, and a product of two activations."""
+    """A convolution of two groups, and a product of two activations."""
     builder = Builder(5)
     data = builder.requantize("x")
-    data = builder.requantize(builder.add("Conv", data, builder.weight(4, 1, 3, 3), group=4))
+    data = builder.requantize(builder.add("Conv", data, builder.weight(4, 2, 3, 3), group=2))
     other = builder.add("Transpose", data, perm=[0, 1, 3, 2])
     data = builder.add("MatMul", data, other)
     data = builder.add("MatMul", builder.requantize(data), builder.weight(4, 5, axis=1))

@@ -25,7 +25,8 @@ _BYTE, _LARGEST = 255, 2**31 - 1
 class Product:
     """A product of bytes with constant integers.
 
-    ``weight``: the integers, less ``shift``: they are of int8 then. ``output_axis``: the axis of
+    ``weight``: the integers, less ``shift``: they are of int8 then; in several groups, which no
+    instruction for bytes computes, of int16 where they need it. ``output_axis``: the axis of
     the weight with the outputs. ``shift``: of each output. ``scale``: of each output; None for what
     is not scaled.
     """
@@ -125,7 +126,9 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
     low, high = rows.min(axis=1).astype(np.int64), rows.max(axis=1).astype(np.int64)
     if (scales != scales[:, :1]).any() or (high - low > _BYTE).any():
         return None
-    shift = np.where((low < -SHIFT) | (high >= SHIFT), low + SHIFT, 0)
+    is_grouped = name in CONVOLUTIONS and int(value.attrs.groups) > 1
+    is_signed = is_grouped | ((low >= -SHIFT) & (high < SHIFT))
+    shift = np.where(is_signed, 0, low + SHIFT)
     magnitude = np.abs(rows - shift[:, None]).sum(axis=1) + np.abs(shift) * rows.shape[1]
     # The sums of the bytes, and those of a zero point that is moved by 128.
     if 3 * _BYTE * int(magnitude.max()) > _LARGEST:
@@ -137,19 +140,29 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
     if is_scaled and str(value.ty.dtype) == "int32":
         return None
     along = [-1 if n == axis else 1 for n in range(weight.values.ndim)]
-    signed = (weight.values - shift.reshape(along)).astype(np.int8)
+    signed = weight.values - shift.reshape(along)
+    dtype = next(
+        (each for each in (np.int8, np.int16) if (signed.astype(each) == signed).all()), None
+    )
+    if dtype is None:
+        return None
+    signed = signed.astype(dtype)
     return Product(value, data, signed, axis, shift, scale if is_scaled else None)
 
 
 def _is_plain(name: str, value: Expr) -> bool:
-    """True if a product has operands of known extents in ONNX's layout, and one group."""
+    """True if a product has operands of known extents in ONNX's layout, and one group or one input
+    channel in a group."""
     shapes = [static_shape(each) for each in (value, *value.args)]
     if None in shapes or any(0 in shape for shape in shapes if shape):
         return False
     if name == "relax.matmul":
         return all(len(shape or ()) >= 2 for shape in shapes)
     attrs = value.attrs
-    return int(attrs.groups) == 1 and {*layouts_of(attrs)} <= {"NCHW", "OIHW", "NCW", "OIW"}
+    weight = shapes[2]
+    if int(attrs.groups) != 1 and (weight is None or weight[1] != 1):
+        return False
+    return {*layouts_of(attrs)} <= {"NCHW", "OIHW", "NCW", "OIW"}
 
 
 @dataclass(frozen=True)
