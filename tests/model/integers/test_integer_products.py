@@ -8,6 +8,7 @@ from onnx_models import model, node, value
 from operator_runs import assert_same, run_here
 from quantized_graphs import Builder, random_network
 
+from tvm_droplet_ms.model.bindings import operator_name
 from tvm_droplet_ms.model.integers.integer_products import compute_in_integers
 from tvm_droplet_ms.model.integers.products import count_products
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
@@ -163,3 +164,24 @@ def test_a_scale_that_is_known_at_run_time_alone_is_not_looked_through():
     weight, _, point = builder.bytes_of_weight(8, 5)
     data = builder.add("MatMulInteger", builder.nodes[-1].output[0], weight, "zero", point)
     assert products(builder.model([value("x", [3, 8])], data, TensorProto.INT32)) == (1, 0)
+
+
+@pytest.mark.parametrize("point", [0, 114])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 2, 0, 1]])
+def test_images_of_three_channels_are_read_as_four(point, pads):
+    builder = Builder(7)
+    parameters = builder.parameters(0.03, point)
+    data = builder.add("QuantizeLinear", "x", *parameters)
+    data = builder.add("DequantizeLinear", data, *parameters)
+    data = builder.add("Conv", data, builder.weight(8, 3, 3, 3), pads=pads, strides=[2, 1])
+    output = builder.add("QuantizeLinear", data, *builder.parameters(0.03, 100))
+    made = builder.model([value("x", [1, 3, 9, 8])], output, TensorProto.UINT8)
+    assert products(made) == (1, 0)
+    main = compute_in_integers()(import_onnx(made).mod)["main"]
+    values = [binding.value for block in main.body.blocks for binding in block.bindings]
+    (data,) = (one.args[0] for one in values if operator_name(one) == "relax.nn.conv2d")
+    assert (str(data.ty.dtype), int(data.ty.shape[1])) == ("uint8", 4)
+    x = np.random.default_rng(1).standard_normal((1, 3, 9, 8)).astype(np.float32)
+    (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
+    assert len(np.unique(expected)) > 20
+    assert np.array_equal(found, expected)

@@ -47,9 +47,9 @@ def _in_integers(bindings: Bindings, product: Product, emit: Emit) -> Expr:
     data = unsigned(bindings, product.data, emit)
     # Bytes are padded with their zero point, where that is a known byte.
     pads = not (isinstance(data.zero, int) and 0 < data.zero < 256)
-    source = data.data if pads else _padded(product, data, emit)
+    source = _padded(product, data, pads, emit)
     sums = product.sums_inside() if pads and product.is_padded else product.sums()
-    total = emit(product.of(source, product.weight, pads=pads))
+    total = emit(product.of(source, product.weight_of_fours, pads=pads))
     if product.shift.any():
         summed = _summed(product, source, pads, emit)
         shift = constant(product.along_outputs(product.shift).astype(np.int32))
@@ -78,9 +78,15 @@ def _summed(product: Product, source: Expr, pads: bool, emit: Emit) -> Expr:
     return emit(product.of(summed, ones, pads=pads))
 
 
-def _padded(product: Product, data: Quantized, emit: Emit) -> Expr:
-    """The bytes with the padding of a convolution, of the zero point."""
-    if not product.is_padded:
+def _padded(product: Product, data: Quantized, pads: bool, emit: Emit) -> Expr:
+    """The bytes with the padding of a convolution, of the zero point, and with added channels.
+
+    ``pads``: whether the product itself pads the images.
+    """
+    added = product.added_channels
+    images = [0] * 2 * len(product.pairs) if pads else [n for pair in product.pairs for n in pair]
+    if not any([added, *images]):
         return data.data
-    widths = [0, 0, 0, 0, *(width for pair in product.pairs for width in pair)]
-    return emit(relax.op.nn.pad(data.data, widths, "constant", data.zero))
+    # The added channels are multiplied by zeros.
+    value = data.zero if isinstance(data.zero, int) and not pads else 0
+    return emit(relax.op.nn.pad(data.data, [0, 0, 0, added, *images], "constant", value))

@@ -20,6 +20,12 @@ PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
 
 _BYTE, _LARGEST = 255, 2**31 - 1
 
+_FOUR = 4
+"""The products of bytes that one lane of an instruction adds up; see ``dot_intrinsics.py``."""
+
+_LEAST_PRODUCTS = 27
+"""The products of an output for which channels are added: those of a 3x3 convolution of images."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -54,6 +60,26 @@ class Product:
     def is_padded(self) -> bool:
         """Whether it is a convolution with padding."""
         return any(map(any, self.pairs))
+
+    @property
+    def added_channels(self) -> int:
+        """The input channels of zeros that make them a multiple of four; images have three.
+
+        None where that would be more than a third, or where instructions for bytes do not serve.
+        """
+        if not self.is_convolution or int(self.call.attrs.groups) > 1 or self.shift.any():
+            return 0
+        outputs, channels = self.weight.shape[:2]
+        added = -channels % _FOUR
+        is_large = self.weight.size >= _LEAST_PRODUCTS * outputs
+        return added if 3 * added <= channels and outputs % _FOUR == 0 and is_large else 0
+
+    @property
+    def weight_of_fours(self) -> Array:
+        """The weight with the added channels."""
+        widths = [(0, 0)] * self.weight.ndim
+        widths[1] = (0, self.added_channels)
+        return np.pad(self.weight, widths)
 
     def sums(self) -> Array:
         """The sum of the integers of each output."""

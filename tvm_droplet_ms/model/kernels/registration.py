@@ -6,6 +6,7 @@ from typing import Any
 
 from .attention.attention_compute import ATTENTION_RULE
 from .attention.attention_schedule import schedule_attention
+from .byte_pads import legalize_pad
 from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
@@ -25,6 +26,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
     return {
         "relax.concat": legalize_concatenation,
         "relax.nn.conv2d": legalize_convolution,
+        "relax.nn.pad": legalize_pad,
         **dict.fromkeys(REDUCTIONS, legalize_reduction),
         **vector_math(),
     }

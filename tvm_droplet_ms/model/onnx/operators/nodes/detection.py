@@ -19,8 +19,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from ....scheduled import emit_scheduled
 from ..operands import constant_input, dtype_of, shape_of
-from ..scheduled import emit_scheduled
 
 
 @dataclass(frozen=True)

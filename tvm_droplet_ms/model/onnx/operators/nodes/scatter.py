@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ....scheduled import emit_scheduled
 from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
-from ..scheduled import emit_scheduled
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 

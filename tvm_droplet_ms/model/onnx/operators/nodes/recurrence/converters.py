@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from .....scheduled import emit_scheduled
 from ...operands import UnsupportedNode, shape_of
-from ...scheduled import emit_scheduled
 from .activations import Function, activation_function
 from .cells import GATES, Cell, Kind
 from .kernel import recurrence
