@@ -17,6 +17,7 @@ from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.screening.native_vectors import (
     NativeVectors,
     native_lanes,
+    row_lanes,
     with_native_vectors,
 )
 
@@ -96,6 +97,36 @@ def test_an_elementwise_block_keeps_its_vectors():
     schedule.vectorize(schedule.get_loops(schedule.get_sblock("out"))[1])
     assert NativeVectors().apply(schedule)
     assert vectors(schedule) == [49]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "shape", "expected"),
+    [
+        (64, (1, 3, 224, 224), 32),
+        (64, (56, 56, 24), 8),
+        (64, (2, 128), 64),
+        (16, (8, 24), 8),
+        # One row has no other behind it, and rows of 14 are divided by two alone.
+        (64, (1, 1, 1000), 64),
+        (64, (64, 14, 14), 64),
+    ],
+)
+def test_lanes_divide_the_rows(lanes, shape, expected):
+    assert row_lanes(lanes, shape) == expected
+
+
+def test_vectors_of_an_elementwise_kernel_divide_its_rows():
+    data = te.placeholder((6, 24), name="data")
+    out = te.compute((6, 24), lambda i, j: data[i, j] + 1.0, name="out")
+    schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([data, out])}))
+    fused = schedule.fuse(*schedule.get_loops(schedule.get_sblock("out")))
+    schedule.vectorize(schedule.split(fused, [None, 16])[1])
+    assert NativeVectors().apply(schedule)
+    assert vectors(schedule) == [8]
+    found, x = np.zeros((6, 24), np.float32), np.arange(144, dtype=np.float32).reshape(6, 24)
+    result = tvm.runtime.tensor(found)
+    tvm.compile(schedule.mod, "llvm")["main"](tvm.runtime.tensor(x), result)
+    np.testing.assert_array_equal(result.numpy(), x + 1)
 
 
 def test_a_kernel_without_blocks_stays_as_it_is():

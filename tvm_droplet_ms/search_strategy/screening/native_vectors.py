@@ -4,13 +4,15 @@
 TVM vectorizes a loop of up to 64 elements as it is. LLVM makes scalars of a vector that is longer
 than a register and whose length is no power of two: convolutions with 24 output channels took
 59 ms with vectors of 24, and 5.4 ms with three vectors of 8 in their place (Zen 5, one
-thread).
+thread). It computes an address for each element of a vector that does not divide the rows of an
+elementwise kernel: rounding an image of 3x224x224 took 94 us with vectors of 64, and 6 with 32.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
+from math import gcd, prod
 from typing import Any
 
 from tvm import DataType
@@ -34,6 +36,8 @@ _LEAVES_VECTORS = ContextVar("_LEAVES_VECTORS", default=False)
 class NativeVectors:
     """Splits vectors of odd lengths into vectors of a power of two, one after the other.
 
+    Those of elementwise kernels are split so that they divide the rows.
+
     What cannot be split is refused in a reduction, which has schedules with other vectors: of a
     convolution of 240 channels, vectors of 30 took 11.5 ms and of 16 1.0. Elementwise blocks have
     no other, and keep theirs.
@@ -44,7 +48,9 @@ class NativeVectors:
 
     def apply(self, schedule: Schedule) -> bool:
         """Split the vectors of a schedule; returns False to refuse it."""
-        for block in _blocks(schedule):
+        blocks = _blocks(schedule)
+        is_elementwise = not any(_is_reduction(schedule, block) for block in blocks)
+        for block in blocks:
             for loop in schedule.get_loops(block):
                 node = schedule.get(loop)
                 if node.kind != ForKind.VECTORIZED or not isinstance(node.extent, IntImm):
@@ -54,6 +60,8 @@ class NativeVectors:
                 is_odd = extent * itemsize > REGISTER and extent & (extent - 1) != 0
                 if is_odd and lanes == extent and _is_reduction(schedule, block):
                     return False
+                if is_elementwise:
+                    lanes = row_lanes(lanes, _written_shape(schedule, block))
                 if lanes < extent:
                     outer, inner = schedule.split(loop, [None, lanes])
                     schedule.vectorize(inner)
@@ -74,6 +82,18 @@ def native_lanes(extent: int, itemsize: int) -> int:
     if power == extent or extent * itemsize <= REGISTER or power < FEWEST_LANES:
         return extent
     return min(power, REGISTER // itemsize)
+
+
+def row_lanes(lanes: int, shape: Sequence[int]) -> int:
+    """The lanes of the vectors over the elements of a tensor, one row after the other.
+
+    ``lanes``: those that are wanted. Where there are several rows, the largest power of two that
+    divides them and the rows; `lanes` where that is less than ``FEWEST_LANES``.
+    """
+    if prod(shape[:-1]) == 1 or shape[-1] % lanes == 0:
+        return lanes
+    power = gcd(lanes & -lanes, shape[-1])
+    return power if power >= FEWEST_LANES else lanes
 
 
 @contextmanager
@@ -113,6 +133,14 @@ def _blocks(schedule: Schedule) -> list[SBlockRV]:
 def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
     axes: Sequence[Any] = schedule.get(block).iter_vars
     return any(axis.iter_type == IterVar.CommReduce for axis in axes)
+
+
+def _written_shape(schedule: Schedule, block: SBlockRV) -> list[int]:
+    """The extents of the tensor that a block writes; a row of one where they are not known."""
+    writes: Sequence[Any] = schedule.get(block).writes
+    shape = writes[0].source.shape if writes else ()
+    known = len(shape) > 0 and all(isinstance(extent, IntImm) for extent in shape)
+    return [int(extent) for extent in shape] if known else [1]
 
 
 def _itemsize(schedule: Schedule, block: SBlockRV) -> int:
