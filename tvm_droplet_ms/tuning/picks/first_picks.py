@@ -38,8 +38,9 @@ def is_tunable(task: ExtractedTask) -> bool:
 
 
 def is_scheduled(task: ExtractedTask) -> bool:
-    """True if a task has a schedule already."""
-    return bool((task.mod.attrs or {}).get("tirx.is_scheduled", False))
+    """True if a task has a schedule already, or is a kernel that was written by hand."""
+    holders = (task.mod, task.dispatched[0]["main"])
+    return any((holder.attrs or {}).get("tirx.is_scheduled", False) for holder in holders)
 
 
 def why_not_tunable(task: ExtractedTask) -> str | None:
