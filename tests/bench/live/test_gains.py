@@ -53,3 +53,16 @@ def test_new_bests_are_counted_by_the_decisions_that_changed(
         ["0", "0%", "0%"],
         ["1", "33%", "33%"],
     ]
+
+
+def test_what_is_no_run_of_one_kernel_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit):
+        gains.main([str(tmp_path)])
+    assert "database_tuning_record.json cannot be read as a database" in capsys.readouterr().err
+    lines = [record([8, 8], 0, 16, 8e-6), record([8, 8], 1, 16, 8e-6).replace("[0, [", "[1, [", 1)]
+    (tmp_path / "database_tuning_record.json").write_text("\n".join(lines) + "\n")
+    with pytest.raises(SystemExit):
+        gains.main([str(tmp_path)])
+    assert "the database of several kernels" in capsys.readouterr().err

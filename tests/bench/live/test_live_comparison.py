@@ -108,6 +108,12 @@ def test_latencies_are_read_as_they_were_written(tmp_path: Path):
     assert [line.split()[-2] for line in report.seconds().splitlines()[-2:]] == ["12", "12"]
 
 
+def test_a_comparison_without_latencies_has_empty_tables(tmp_path: Path):
+    path = tmp_path / "live.csv"
+    path.write_text("layer,method,seed,seconds\ndense,droplet,0,12\n")
+    assert compare.main(["--records", str(path)]) == 0
+
+
 @pytest.mark.parametrize("path", sorted(DATA.glob("live*.csv")), ids=lambda path: path.stem)
 def test_kept_results_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]):
     assert compare.main(["--records", str(path)]) == 0

@@ -45,6 +45,11 @@ def test_other_padding_is_left_to_tvm():
     kernels, found = pads(data, [(1, 0), (2, 2)], 1.5)
     assert kernels == ["pad"]
     np.testing.assert_array_equal(found, np.pad(data, [(1, 0), (2, 2)], constant_values=1.5))
+    many = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    kernels, found = pads(many, [(-3, 1), (2, -4)], 7)
+    assert kernels != ["pad_bytes"]
+    expected = np.pad(many[3:, :4], [(0, 1), (2, 0)], constant_values=7)
+    np.testing.assert_array_equal(found, expected)
     small = np.arange(6, dtype=np.uint8).reshape(2, 3)
     kernels, found = pads(small, [(1, 0), (1, 1)], 0, "reflect")
     assert kernels != ["pad_bytes"]

@@ -65,7 +65,7 @@ class Product:
     def added_channels(self) -> int:
         """The input channels of zeros that make them a multiple of four; images have three.
 
-        None where that would be more than a third, or where instructions for bytes do not serve.
+        0 where that would be more than a third, or where instructions for bytes do not serve.
         """
         if not self.is_convolution or int(self.call.attrs.groups) > 1 or self.shift.any():
             return 0

@@ -28,7 +28,9 @@ def legalize_pad(builder: relax.BlockBuilder, call: Any) -> Any:
     source, shape = static_shape(call.args[0]), static_shape(call)
     is_constant = str(attrs.pad_mode) == "constant"
     is_known = source is not None and shape is not None and 0 not in source
-    if str(call.ty.dtype) not in ("uint8", "int8") or not is_constant or not is_known or not shape:
+    is_copy = all(int(width) >= 0 for width in attrs.pad_width)  # Negative ones cut off.
+    is_of_bytes = str(call.ty.dtype) in ("uint8", "int8")
+    if not (is_of_bytes and is_constant and is_copy and is_known and shape):
         return tvm.ir.Op.get("relax.nn.pad").get_attr("FLegalize")(builder, call)
     before = [int(width) for width in attrs.pad_width[::2]]
     value = int(attrs.pad_value)

@@ -15,9 +15,10 @@ BOUNDS = (0.9, 0.8)
 """Ratios of single runs that are counted: far behind the baseline."""
 
 LEGEND = """\
-- ratio: the latency of the baseline over that of the method with the same seed and as many trials;
-  above 1 the method is faster. The geometric mean over layers and seeds, with its 95% bootstrap
-  interval (layers are drawn, then seeds of each), and the worst layer's geometric mean.
+- ratio: the latency of the baseline over that of the method with the same seed, and as many trials
+  where the heading gives none; above 1 the method is faster. The geometric mean over layers and
+  seeds, with its 95% bootstrap interval (layers are drawn, then seeds of each), and the worst
+  layer's geometric mean.
 - latency: the winner of the first trials by its record, rebuilt and timed together with all other
   winners of the layer, in alternation and on new buffers in each round: the median.
 - time over record: the re-measured latency of the last winner over the time of its record, the
@@ -47,9 +48,9 @@ class Report:
         """The ratios over all layers, over those that the shipped cost model has not seen, and
         layer by layer."""
         parts = ["### All layers", self._ratio_table(self.layers)]
-        end = self.checkpoints[-1]
-        parts.append(f"### All layers, beside `{self.baseline}` at {end}")
-        parts.append(self._ratio_table(self.layers, end))
+        for end in self.checkpoints[-1:]:
+            parts.append(f"### All layers, beside `{self.baseline}` at {end}")
+            parts.append(self._ratio_table(self.layers, end))
         seen = [name for name in self.layers if ALL_LAYERS[name].training_space]
         unseen = {name: found for name, found in self.layers.items() if name not in seen}
         has_prior = any("prior" in METHODS[method].takes for method in self.methods)

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from ....report import align
 
+RECORDS = "database_tuning_record.json"
+
 KINDS = {1: "1", 3: "2 or 3", math.inf: "more"}
 """The most changed decisions of each kind of step."""
 
@@ -88,8 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     runs = []
     for run in options.runs:
-        with (run / "database_tuning_record.json").open() as lines:
-            trials = [read_trial(json.loads(line)[1]) for line in lines]
+        try:
+            records = [json.loads(line) for line in (run / RECORDS).read_text().splitlines()]
+        except (OSError, ValueError) as error:
+            parser.error(f"{run / RECORDS} cannot be read as a database: {error}")
+        if len({workload for workload, _ in records}) > 1:
+            parser.error(f"{run} is the database of several kernels, expected that of one")
+        trials = [read_trial(record) for _, record in records]
         runs.append(gains_of(trials, options.explored))
     steps = [step for gains in runs for step in gains]
     total = math.fsum(step.gain for step in steps)
