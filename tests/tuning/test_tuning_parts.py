@@ -28,7 +28,7 @@ from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.frontends.identity import ModelIdentity
 from tvm_droplet_ms.tuning.frontends.imported import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
-from tvm_droplet_ms.tuning.held_model import EXECUTABLE, hold_model
+from tvm_droplet_ms.tuning.held_model import EXECUTABLE, hold_model, hold_shapes
 from tvm_droplet_ms.tuning.watch import Patience, Watch
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -248,6 +248,21 @@ def test_other_weights_leave_the_executable_of_the_first_under_another_name(tmp_
     (note,) = hold_model(tmp_path, ModelIdentity("first.onnx", "network 1", "others"))
     assert "model-weights .so" in note
     assert (tmp_path / "model-weights .so").read_bytes() == b"first"
+    assert not (tmp_path / EXECUTABLE).exists()
+
+
+def test_other_shapes_leave_the_executable_of_the_first_under_another_name(tmp_path):
+    short, long = [{"x": (1, 16)}], [{"x": (1, 16)}, {"x": (1, 64)}]
+    hold_model(tmp_path, FIRST)
+    assert hold_shapes(tmp_path, short) == []
+    (tmp_path / EXECUTABLE).write_bytes(b"short")
+    hold_model(tmp_path, FIRST)
+    assert hold_shapes(tmp_path, short) == []
+    assert (tmp_path / EXECUTABLE).read_bytes() == b"short"
+    (note,) = hold_shapes(tmp_path, long)
+    (aside,) = tmp_path.glob("model-*.so")
+    assert aside.name in note and "{'x': [1, 16]}" in note
+    assert aside.read_bytes() == b"short"
     assert not (tmp_path / EXECUTABLE).exists()
 
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model that a work directory holds: another one would overwrite its executable."""
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from ..session.archive import replacing
 from ..session.errors import ModelError
@@ -14,7 +17,10 @@ EXECUTABLE = "model.so"
 """The file of the work directory that holds the best complete executable."""
 
 MODEL = "model.json"
-"""The file that says which model that is."""
+"""The file that says which model that is, and for which shapes."""
+
+Shapes: TypeAlias = Mapping[str, Sequence[int]]
+"""The extents of inputs by their names."""
 
 
 def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[str]:
@@ -37,8 +43,30 @@ def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[s
                 f"the work directory held {held.name} with other weights, whose executable is "
                 f"kept as {aside.name}"
             )
-    with replacing(directory / MODEL) as partial:
-        partial.write_text(json.dumps(asdict(model), indent=1), encoding="utf-8")
+    _write(directory, {**asdict(model), "shapes": _content(directory).get("shapes")})
+    return notes
+
+
+def hold_shapes(work_dir: str | os.PathLike[str], shapes: Sequence[Shapes]) -> list[str]:
+    """Keep in a work directory, after ``hold_model``, for which shapes its executable will be.
+
+    One of other shapes is kept under another name. ``shapes``: by the names of inputs, for each
+    entry of the library. Returns what the user should know.
+    """
+    directory = Path(work_dir)
+    content, executable = _content(directory), directory / EXECUTABLE
+    before = content.get("shapes")
+    now = [{name: list(shape) for name, shape in sorted(each.items())} for each in shapes]
+    notes = []
+    if before not in (None, now) and executable.exists():
+        digest = hashlib.blake2b(json.dumps(before).encode(), digest_size=4).hexdigest()
+        aside = executable.with_stem(f"{executable.stem}-{digest}")
+        executable.replace(aside)
+        notes.append(
+            f"the work directory held a library of other shapes, {before}, which is kept as "
+            f"{aside.name}"
+        )
+    _write(directory, {**content, "shapes": now})
     return notes
 
 
@@ -52,11 +80,25 @@ def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
 
 def _held(directory: Path) -> ModelIdentity | None:
     """The model of a directory; None where no run of this version said it, or it is damaged."""
+    found = _content(directory)
+    try:
+        return ModelIdentity(str(found["name"]), str(found["network"]), str(found["weights"]))
+    except LookupError:
+        return None
+
+
+def _content(directory: Path) -> dict[str, Any]:
+    """What ``MODEL`` says; nothing where there is none, or it is damaged."""
     try:
         found = json.loads((directory / MODEL).read_text(encoding="utf-8"))
-        return ModelIdentity(str(found["name"]), str(found["network"]), str(found["weights"]))
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
-        return None
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(directory: Path, content: Mapping[str, Any]) -> None:
+    with replacing(directory / MODEL) as partial:
+        partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def _refusal(directory: Path, held: ModelIdentity, model: ModelIdentity) -> str:

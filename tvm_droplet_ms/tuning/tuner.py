@@ -25,7 +25,7 @@ from .experience.strategy import Experience
 from .frontends import import_model
 from .frontends.extents import Dims, Shapes
 from .frontends.imported import ImportedModel, check_memory
-from .held_model import hold_model
+from .held_model import hold_model, hold_shapes
 from .model_tuning import ModelTuning
 from .parts import Parts
 from .result import TuneResult
@@ -202,6 +202,11 @@ def tune(
     try:
         with only_writer(directory):
             prepared = [prepare(bucket) for bucket in buckets]
+            inputs_of = [{one.name: one.shape for one in each.imported.inputs} for each in prepared]
+            held = hold_shapes(directory, inputs_of)
+            for note in held:
+                logger.warning("%s", note)
+            prepared[0] = replace(prepared[0], notes=(*prepared[0].notes, *held))
             if several(shapes, dims):
                 tuned = [functools.partial(tune_prepared, one) for one in prepared]
                 return tune_buckets(
