@@ -120,9 +120,16 @@ def test_vectors_of_an_elementwise_kernel_divide_its_rows():
     out = te.compute((6, 24), lambda i, j: data[i, j] + 1.0, name="out")
     schedule = Schedule(tvm.IRModule({"main": te.create_prim_func([data, out])}))
     fused = schedule.fuse(*schedule.get_loops(schedule.get_sblock("out")))
-    schedule.vectorize(schedule.split(fused, [None, 16])[1])
+    outer, inner = schedule.split(fused, [None, 16])
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
     assert NativeVectors().apply(schedule)
-    assert vectors(schedule) == [8]
+    loops = [schedule.get(loop) for loop in schedule.get_loops(schedule.get_sblock("out"))]
+    assert [(int(loop.extent), loop.kind) for loop in loops] == [
+        (6, ForKind.PARALLEL),
+        (3, ForKind.SERIAL),
+        (8, ForKind.VECTORIZED),
+    ]
     found, x = np.zeros((6, 24), np.float32), np.arange(144, dtype=np.float32).reshape(6, 24)
     result = tvm.runtime.tensor(found)
     tvm.compile(schedule.mod, "llvm")["main"](tvm.runtime.tensor(x), result)
