@@ -144,17 +144,17 @@ def _split_rows(schedule: Schedule, block: SBlockRV, row: int, lanes: int) -> bo
     indices that TVM does not simplify: 60 us for the image above. ``row``: the elements of a row, a
     multiple of ``lanes``. Returns False, and changes nothing, where two loops are no whole rows.
     """
-    *_, outer, inner = (None, None, *schedule.get_loops(block))
-    if outer is None or inner is None:
+    loops = list(schedule.get_loops(block))[-2:]
+    if len(loops) < 2:
         return False
-    nodes = [schedule.get(loop) for loop in (outer, inner)]
+    nodes = [schedule.get(loop) for loop in loops]
     known = all(isinstance(node.extent, IntImm) and not node.annotations for node in nodes)
     kinds = [node.kind for node in nodes]
     if not known or kinds[0] not in (ForKind.SERIAL, ForKind.PARALLEL):
         return False
     if kinds[1] != ForKind.VECTORIZED or prod(int(node.extent) for node in nodes) % row:
         return False
-    rows, _, vector = schedule.split(schedule.fuse(outer, inner), [None, row // lanes, lanes])
+    rows, _, vector = schedule.split(schedule.fuse(*loops), [None, row // lanes, lanes])
     if kinds[0] == ForKind.PARALLEL:
         schedule.parallel(rows)
     schedule.vectorize(vector)
