@@ -15,11 +15,18 @@ def test_rows_give_speeds_against_the_fastest_baseline_in_the_same_round():
             "tune, 2 min, seed 0": [0.002, 0.005, 0.002],
             "MNN": [0.008, 0.008, 0.008],
             "ONNX Runtime": [0.001, 0.010, 0.002],
+            "wrong": [0.0001, 0.0001, 0.0001],
         },
-        "deviations": {"tune, 2 min, seed 0": 1.5e-6, "MNN": 0.0, "ONNX Runtime": 0.0},
+        "deviations": {
+            "tune, 2 min, seed 0": 1.5e-6,
+            "MNN": 0.0,
+            "ONNX Runtime": 0.0,
+            "wrong": float("inf"),
+        },
         "refused": {"odd": "ImportError: no such package"},
     }
-    tuned, slow, fastest, refused = model_rows("small", runs, timed)
+    tuned, slow, fastest, wrong, refused = model_rows("small", runs, timed)
+    assert wrong[4:6] == ("20.00", "inf")
     assert fastest[1:5] == ("ONNX Runtime", "2.00", "1.50 to 6.00", "1.00")
     # Ratios of 0.5, 2 and 1: the medians' ratio would be 1 too, the mean would not.
     assert tuned[1:5] == ("tune, 2 min, seed 0", "2.00", "2.00 to 3.50", "1.00")
