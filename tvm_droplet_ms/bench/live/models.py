@@ -46,7 +46,7 @@ HEADER = (
 """A naive kernel is one without a schedule: it is compiled as the loops that it is written as."""
 
 WRONG = 0.5
-"""The deviation from which outputs are wrong: MNN 3.6.1 returns no numbers for a quantized model."""
+"""The deviation from which outputs are wrong: MNN 3.6.1 gives no numbers for a quantized model."""
 
 Result = dict[str, Any]
 
@@ -156,10 +156,12 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
     Returns cells: model, program, median in milliseconds, quartiles, the median ratio of the
     fastest baseline's time to this one's in the same round, deviation, kernels without a schedule,
     trials, seconds of the run. A program that does not run the model has the reason in place of the
-    quartiles.
+    quartiles. A baseline that deviates by ``WRONG`` or more is never the fastest.
     """
-    secs_of = timed["secs"]
-    fastest = min((name for name in secs_of if name not in runs), key=lambda n: median(secs_of[n]))
+    secs_of, deviations = timed["secs"], timed["deviations"]
+    baselines = [name for name in secs_of if name not in runs]
+    right = [name for name in baselines if deviations[name] < WRONG]
+    fastest = min(right or baselines, key=lambda name: median(secs_of[name]))
     rows: list[tuple[str, ...]] = []
     for name, secs in secs_of.items():
         low, middle, high = (1e3 * q for q in quantiles(secs, n=4, method="inclusive"))
