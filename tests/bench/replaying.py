@@ -14,6 +14,7 @@ from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
 from tvm_droplet_ms.progress import quiet_tvm
+from tvm_droplet_ms.search_strategy.screening.native_vectors import vectors_as_sampled
 
 PASSES = 7
 
@@ -96,7 +97,7 @@ def annotated_space(failures: dict[int, str] | None = None, leave_out: int = 0) 
 def tune(table: ReplayTable, strategy: Any, trials: int, **options: Any) -> ms.Database:
     """Tune ``annotated``, or another definition, on a table."""
     definition = options.pop("definition", None) or annotated()
-    with tempfile.TemporaryDirectory() as work_dir, quiet_tvm():
+    with tempfile.TemporaryDirectory() as work_dir, quiet_tvm(), vectors_as_sampled():
         return ms.tune_tir(
             definition.mod,
             options.pop("target", LLVM),
