@@ -377,6 +377,13 @@ def test_scheduled_task_is_left_out():
     scheduled = ms.ExtractedTask("scheduled", mod, TARGET, [mod], 1)
     assert is_tunable(task) and not is_tunable(scheduled)
     assert len(pick_schedules([scheduled], prior=None, **QUICK)) == 0
+    # A kernel that was written by hand says so itself: it has no pick, and no note about that.
+    kernel = task.dispatched[0]["main"].with_attr("tirx.is_scheduled", True)
+    written = tvm.IRModule({"main": kernel})
+    picks = pick_schedules(
+        [ms.ExtractedTask("written", written, TARGET, [written], 1)], prior=None, **QUICK
+    )
+    assert len(picks) == 0 and not picks.unscheduled
 
 
 def test_database_has_measured_records_where_there_are_valid_ones():

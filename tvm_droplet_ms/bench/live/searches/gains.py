@@ -9,14 +9,13 @@ A directory is the database of one run of one kernel. Only gains after the explo
 import argparse
 import json
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ....report import align
-
-RECORDS = "database_tuning_record.json"
+from ....search_strategy.published.candidates import mean, valid_secs
+from ....session.torn_database import RECORDS
 
 KINDS = {1: "1", 3: "2 or 3", math.inf: "more"}
 """The most changed decisions of each kind of step."""
@@ -44,7 +43,7 @@ class Gain(NamedTuple):
 
 def read_trial(record: Sequence[Any]) -> Tried:
     """A record of a database's JSON: its trace up to the postprocessors, and its mean time."""
-    (insts, decided), secs = record[0], record[1]
+    (insts, decided), secs = record[0], valid_secs(record[1])
     names = [inst[0] for inst in insts]
     end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
     decisions = {place: json.dumps(value) for place, value in decided if place < end}
@@ -52,8 +51,7 @@ def read_trial(record: Sequence[Any]) -> Tried:
         if kind == "Annotate" and attributes == ["meta_schedule.parallel"]:
             decisions[place] = json.dumps(inputs[1])
     sketch = tuple((inst[0], len(inst[1])) for inst in insts[:end])
-    mean = statistics.fmean(secs) if secs else math.inf
-    return Tried(sketch, decisions, mean if mean < 1e9 else math.inf)
+    return Tried(sketch, decisions, mean(secs) if secs else math.inf)
 
 
 def kind_of_step(trial: Tried, before: Tried) -> str:
@@ -100,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs.append(gains_of(trials, options.explored))
     steps = [step for gains in runs for step in gains]
     total = math.fsum(step.gain for step in steps)
-    mean = math.exp(total / len(runs))
-    print(f"{len(runs)} runs; after {options.explored} trials they gain {mean:.3f} on average\n")
+    average = math.exp(total / len(runs))
+    print(f"{len(runs)} runs; after {options.explored} trials they gain {average:.3f} on average\n")
     lines = [["decisions changed", "new bests", "share of the gain", "beside the nearest"]]
     for kind in [*KINDS.values(), OTHER]:
         own = [step.gain for step in steps if step.from_best == kind]
