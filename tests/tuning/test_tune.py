@@ -65,6 +65,11 @@ class TestTune:
         assert all(row.name in text for row in tuned.kernels)
         assert "1 thread(s)" in text and "untouched model" in text
 
+    def test_printed_it_is_one_line(self, tuned):
+        shown = repr(tuned)
+        assert shown.startswith(f"TuneResult({tuned.latency}, {tuned.trials} trials, deviation ")
+        assert len(shown) < 300
+
     def test_the_directory_and_an_export_hold_the_executable(
         self, tuned, image, expected, tmp_path
     ):

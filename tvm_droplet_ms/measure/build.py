@@ -9,6 +9,7 @@ from tvm.runtime import Module, Tensor
 from tvm.target import Target
 
 from ..compat.lazy_intrinsics import import_intrinsics
+from ..prefetch.prefetch_weights import PrefetchWeights
 
 
 def build_scheduled(
@@ -26,6 +27,8 @@ def build_scheduled(
     from tvm.tirx import build
 
     import_intrinsics(target)
+    if target.kind.name == "llvm":
+        mod = PrefetchWeights()(mod)
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
     # CUDA's compiler callback asks the current target for the architecture, and without one the
     # device. A device's driver reserves more addresses than a worker of the builder may have.

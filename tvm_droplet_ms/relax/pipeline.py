@@ -13,6 +13,7 @@ from tvm.target import Target
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
+from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database, writing_database
 from .module_tuner import check_trials, make_tuner
@@ -151,6 +152,7 @@ def droplet_tuning_pipeline(
     after_applying = []
     if cpu_weight_prepack:
         after_applying = [
+            *([PrefetchWeights()] if is_cpu else []),
             relax.transform.SplitLayoutRewritePreproc(),
             relax.transform.LiftTransformParams(),
             relax.transform.FoldConstant(),

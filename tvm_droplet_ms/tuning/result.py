@@ -81,7 +81,7 @@ class Latency:
         return f"{middle:.4g} ms ({low:.4g} to {high:.4g})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """A tuned model. Call it with NumPy arrays.
 
@@ -136,6 +136,13 @@ class TuneResult:
     secs_of: Mapping[str, float]
     work_dir: Path
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        """One line: the fields hold weights, schedules and the outputs of the check."""
+        return (
+            f"{type(self).__name__}({self.latency}, {self.trials} trials, "
+            f"deviation {self.deviation:.1e}, work_dir={os.fspath(self.work_dir)!r})"
+        )
 
     @property
     def executable(self) -> Any:

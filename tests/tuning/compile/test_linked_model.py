@@ -9,15 +9,18 @@ import tvm_ffi
 
 import tvm
 from tvm import relax
-from tvm.s_tir.meta_schedule.database import MemoryDatabase
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
-from tvm_droplet_ms.tuning.compile import linked_model
+from tvm_droplet_ms.tuning.compile import linked_model, lowering
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects
 from tvm_droplet_ms.tuning.compile.linked_model import FormatError, serialized, with_marks
 from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, lower
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
+FETCH = "llvm.prefetch"
 
 
 def network(weights):
@@ -136,3 +139,39 @@ def test_another_format_is_seen(linked):
     module = linked._build(marked, linked._static_libraries()).mod
     with pytest.raises(FormatError, match="0 times: expected once"):
         serialized(module, {b"another mark ???": tvm.runtime.tensor(np.zeros(3, "float32"))})
+
+
+def test_its_kernels_fetch_their_weights():
+    """As the candidate of the builder does whose time chose the schedule."""
+    weights = np.random.default_rng(2).standard_normal((256, 256)).astype("float32")
+    lowered = lower(network([weights]), TARGET)
+    database = MemoryDatabase()
+    for task in ms.relax_integration.extract_tasks(lowered, TARGET):
+        mod = task.dispatched[0]
+        if "matmul" in task.task_name:
+            workload = database.commit_workload(mod)
+            trace = panels_of_weights(mod).trace
+            database.commit_tuning_record(TuningRecord(trace, workload, [1.0], TARGET))
+    with TARGET:
+        scheduled = lowering._schedule(lowered, database)
+    fetching = [name for name, f in lowering.kernels_of(scheduled).items() if FETCH in f.script()]
+    assert len(fetching) == 1
+    assert fetching[0].endswith("_prepacked")
+    built = ModelBuilder(KernelObjects(TARGET), TARGET).build(lowered, database)
+    image = np.random.default_rng(3).standard_normal((8, 256)).astype("float32")
+    expected = (image.astype("float64") @ weights)[np.arange(1000) % 8]
+    (found,) = CompiledModel(built)([image])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def panels_of_weights(mod):
+    """A schedule that walks 8 times through each of 4 panels of packed weights."""
+    schedule = Schedule(mod)
+    product = schedule.get_sblock("matmul")
+    rows, columns, summed = schedule.get_loops(product)
+    panels, vectors, vector = schedule.split(columns, [4, 4, 16])
+    schedule.reorder(panels, rows, summed, vectors, vector)
+    schedule.vectorize(vector)
+    schedule.decompose_reduction(product, summed)
+    assert ms.postproc.RewriteLayout().apply(schedule)
+    return schedule

@@ -22,6 +22,7 @@ from tvm.target import Target
 from ...compat import fast_tune_contexts
 from ...kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
 from ...measure import fast_measure
+from ...prefetch.prefetch_weights import PrefetchWeights
 from ...session.target import cpu_target
 from ...session.threads import set_worker_threads
 from ...tuning.compile.compiled_model import CompiledModel
@@ -100,7 +101,7 @@ def _compile(mod: IRModule, database: ms.Database, target: Target) -> relax.VMEx
     with database:
         mod = transform.MetaScheduleApplyDatabase()(mod)
     # The pipeline also lifts the packing of parameters: here, all weights are constants.
-    packing = [transform.SplitLayoutRewritePreproc(), transform.FoldConstant()]
+    packing = [PrefetchWeights(), transform.SplitLayoutRewritePreproc(), transform.FoldConstant()]
     return tvm.compile(tvm.transform.Sequential(packing)(mod), target)
 
 

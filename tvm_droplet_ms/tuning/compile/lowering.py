@@ -24,6 +24,7 @@ from ...model.bindings import Bindings, Expr, Var, operator_name, values_of
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
+from ...prefetch.prefetch_weights import PrefetchWeights
 from ...session.errors import ModelError
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
@@ -187,4 +188,5 @@ def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
     """Apply schedules, with the packing of weights in functions of their own."""
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
+    scheduled = PrefetchWeights()(scheduled)
     return relax.transform.SplitLayoutRewritePreproc()(scheduled)

@@ -12,7 +12,7 @@ from ..result import TuneResult, in_order
 from .padding import Buckets, cut, padded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ShapesResult(TuneResult):
     """A model that was tuned for several shapes, in one library. Call it with NumPy arrays.
 

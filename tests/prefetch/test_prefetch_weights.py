@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the pass that fetches weights, on scheduled kernels."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm_ffi.structural import structural_map, structural_visit
+
+import tvm
+from tvm import te, tirx
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.sym import Analyzer
+from tvm.target import Target
+from tvm_droplet_ms.measure import build_scheduled
+from tvm_droplet_ms.prefetch.prefetch_weights import LEAST_BYTES, PrefetchWeights
+
+ROWS, DEPTH, PANELS, COLUMNS = 28, 256, 4, 64
+WEIGHT_LINES = PANELS * DEPTH * COLUMNS * 4 // 64
+
+
+def product_of_panels(depth: int = DEPTH, marked: bool = True) -> IRModule:
+    """``C[i, 64 p + j] = sum over k of A[i, k] * W[p, k, j]``, walked through 7 times a panel."""
+    a = te.placeholder((ROWS, depth), name="A")
+    w = te.placeholder((PANELS, depth, COLUMNS), name="W")
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute(
+        (ROWS, PANELS * COLUMNS),
+        lambda i, j: te.sum(a[i, k] * w[j // COLUMNS, k, j % COLUMNS], axis=[k]),
+        name="C",
+    )
+    function = te.create_prim_func([a, w, c])
+    if marked:
+        function = function.with_attr("layout_free_buffers", [1])
+    schedule = Schedule(IRModule({"main": function}))
+    block = schedule.get_sblock("C")
+    i, j, k = schedule.get_loops(block)
+    i_0, i_1 = schedule.split(i, [None, 4])
+    j_0, j_1, j_2 = schedule.split(j, [PANELS, 4, 16])
+    schedule.reorder(j_0, i_0, k, i_1, j_1, j_2)
+    schedule.unroll(i_1)
+    schedule.unroll(j_1)
+    schedule.vectorize(j_2)
+    schedule.decompose_reduction(block, k)
+    return schedule.mod
+
+
+def fetched_offsets(mod: IRModule) -> list[int]:
+    """The elements of the weights that a kernel fetches, in order."""
+    stack: list[Any] = []
+    offsets: list[int] = []
+    analyzer = Analyzer()
+
+    def loop(value: Any, visitor: Any) -> None:
+        stack.append(value)
+        visitor.default_visit(value)
+        stack.pop()
+
+    def statement(value: Any, _visitor: Any) -> None:
+        assert "llvm.prefetch" in str(value)
+        load = value.value.args[1].args[0]
+        shape = [int(extent) for extent in load.source.shape]
+        for at in product(*(range(int(each.extent)) for each in stack)):
+            numbers = {each.loop_var: i for each, i in zip(stack, at, strict=True)}
+            index = [int(analyzer.simplify(replaced(i, numbers))) for i in load.indices]
+            offsets.append(int(np.dot(index, [shape[1] * shape[2], shape[2], 1])))
+
+    structural_visit(mod["main"].body, [(tirx.For, loop), (tirx.Evaluate, statement)])
+    return offsets
+
+
+def replaced(value: Any, numbers: dict[Any, int]) -> Any:
+    def number(variable: Any) -> Any:
+        found = numbers.get(variable)
+        return variable if found is None else tirx.const(found, str(variable.ty.dtype))
+
+    return structural_map(value, (tirx.Var, number))
+
+
+def test_each_line_after_the_first_panel_is_fetched_once_or_so() -> None:
+    offsets = fetched_offsets(PrefetchWeights()(product_of_panels()))
+    lines = [offset * 4 // 64 for offset in offsets]
+    panel = WEIGHT_LINES // PANELS
+    assert set(range(panel, WEIGHT_LINES)) <= set(lines)
+    assert len(lines) <= 1.1 * WEIGHT_LINES
+    assert all(offset % 16 == 0 for offset in offsets)
+
+
+def test_outputs_are_those_of_numpy_and_the_code_has_prefetches() -> None:
+    module = build_scheduled(product_of_panels(), Target({"kind": "llvm", "num-cores": 1}))
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((ROWS, DEPTH), dtype="float32")
+    w = rng.standard_normal((PANELS, DEPTH, COLUMNS), dtype="float32")
+    c = np.zeros((ROWS, PANELS * COLUMNS), "float32")
+    tensors = [tvm.runtime.tensor(array) for array in (a, w, c)]
+    module["main"](*tensors)
+    expected = a @ w.transpose(1, 0, 2).reshape(DEPTH, -1)
+    np.testing.assert_allclose(tensors[2].numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert "prefetch" in module.inspect_source("ll")
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [
+        pytest.param(product_of_panels(marked=False), id="no weights"),
+        pytest.param(product_of_panels(depth=LEAST_BYTES // 4 // 4 // 64 - 4), id="small weights"),
+    ],
+)
+def test_other_kernels_stay_as_they_are(mod: IRModule) -> None:
+    assert PrefetchWeights()(mod)["main"].same_as(mod["main"])
+
+
+def test_what_packs_weights_marks_them() -> None:
+    """As ``RewriteLayout`` leaves a candidate: a block packs the weights for the product."""
+    schedule = Schedule(product_of_panels(marked=False))
+    packed = schedule.cache_read(schedule.get_sblock("C_update"), 2, "global")
+    schedule.annotate(packed, "meta_schedule.layout_rewrite_preproc", 1)
+    offsets = fetched_offsets(PrefetchWeights()(schedule.mod))
+    assert max(offsets) > DEPTH * COLUMNS

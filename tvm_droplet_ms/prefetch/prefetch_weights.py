@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass that fetches weights into the caches before a scheduled kernel reads them."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from tvm_ffi.structural import structural_map, structural_visit, structural_walk
+
+import tvm
+from tvm import DataType
+from tvm.ir import IRModule
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.sym import Analyzer
+from tvm.tirx import (
+    BufferLoad,
+    Evaluate,
+    For,
+    ForKind,
+    IntImm,
+    IterVar,
+    PrimFunc,
+    SeqStmt,
+    Var,
+    address_of,
+    call_llvm_intrin,
+    const,
+)
+
+from .walks import LINE, Loop, Place, place_prefetch
+
+LEAST_BYTES = 1 << 18
+"""Smaller weights are not fetched: the memory delivers them in the time of a few lines."""
+
+_FREE = "layout_free_buffers"
+_PACKS = "meta_schedule.layout_rewrite_preproc"
+_READ, _NEAREST_CACHE, _DATA = 0, 3, 1
+"""Arguments of LLVM's intrinsic."""
+
+
+def PrefetchWeights() -> tvm.transform.Pass:
+    """Make a pass that prefetches the weights of scheduled kernels, where a loop repeats them.
+
+    For a CPU, after the schedules are applied and before ``SplitLayoutRewritePreproc`` or
+    ``RemoveWeightLayoutRewriteBlock``: the weights are the parameters that
+    ``AttachAttrLayoutFreeBuffers`` marked, and what packs them. ``walks.place_prefetch`` says where
+    to fetch. A kernel computes what it computed before. Functions without loops around a sum, and
+    weights of less than ``LEAST_BYTES``, are left as they are.
+    """
+
+    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in mod.functions_items():
+            if isinstance(function, PrimFunc):
+                changed.update_func(variable, _prefetching(function))
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name="PrefetchWeights")
+
+
+class _Found(NamedTuple):
+    """What is fetched at the beginning of a loop's body."""
+
+    loop: For
+    inner: int
+    fetches: list[Any]
+
+
+def _prefetching(function: PrimFunc) -> PrimFunc:
+    """A function with prefetches; itself where there are none."""
+    weights = _large_weights(function)
+    if not weights:
+        return function
+    found: dict[Var, _Found] = {}
+    for realize, loops in _blocks_in_loops(function.body):
+        for weight in weights:
+            fetch = _fetch(realize, loops, weight)
+            # Of two products in one loop, which no schedule made yet, the first is served.
+            if fetch is not None:
+                found.setdefault(fetch.loop.loop_var, fetch)
+    if not found:
+        return function
+
+    def with_fetches(loop: For) -> For:
+        here = found.get(loop.loop_var)
+        return loop if here is None else _split(loop, here)
+
+    return function.with_body(structural_map(function.body, (For, with_fetches)))
+
+
+def _large_weights(function: PrimFunc) -> list[Any]:
+    """The buffers of weights: marked parameters, and what blocks that pack them write."""
+    marked = (function.attrs or {}).get(_FREE, ())
+    buffers = [function.params[int(number)] for number in marked]
+    blocks: list[Any] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    for block in blocks:
+        if _PACKS in block.annotations:
+            buffers += [write.source for write in block.writes]
+    return [buffer for buffer in buffers if _bytes_of(buffer) >= LEAST_BYTES]
+
+
+def _bytes_of(buffer: Any) -> int:
+    extents = list(buffer.shape)
+    if not all(isinstance(extent, IntImm) for extent in extents):
+        return 0
+    return prod(int(extent) for extent in extents) * _itemsize(buffer)
+
+
+def _itemsize(buffer: Any) -> int:
+    return int(DataType(str(buffer.dtype)).itemsize)
+
+
+def _blocks_in_loops(body: Any) -> list[tuple[SBlockRealize, tuple[For, ...]]]:
+    """The outermost blocks with axes, and the loops around each, from the outermost."""
+    found: list[tuple[SBlockRealize, tuple[For, ...]]] = []
+    stack: list[For] = []
+
+    def loop(value: For, visitor: Any) -> None:
+        stack.append(value)
+        visitor.default_visit(value)
+        stack.pop()
+
+    def realize(value: SBlockRealize, visitor: Any) -> None:
+        if value.block.iter_vars:
+            found.append((value, tuple(stack)))
+        else:
+            visitor.default_visit(value)
+
+    structural_visit(body, [(For, loop), (SBlockRealize, realize)])
+    return found
+
+
+def _fetch(realize: SBlockRealize, loops: Sequence[For], weight: Any) -> _Found | None:
+    """What a block's loops fetch of a weight; None where the block does not sum with it."""
+    block = realize.block
+    reads = [read for read in block.reads if read.source.same_as(weight)]
+    if len(reads) != 1 or not all(isinstance(loop.extent, IntImm) for loop in loops):
+        return None
+    axes = {
+        axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+    }
+    shape = [int(extent) for extent in weight.shape]
+    extents = [dimension.extent for dimension in reads[0].region]
+    if not all(isinstance(extent, IntImm) for extent in extents):
+        return None
+    offset = _flat([_substituted(dim.min, axes) for dim in reads[0].region], shape)
+    vector = 1 + int(_flat([int(extent) - 1 for extent in extents], shape))
+    sums = [
+        value
+        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+        if axis.iter_type == IterVar.CommReduce
+    ]
+    nest = [_described(loop, loops, offset, sums) for loop in loops]
+    place = place_prefetch(nest, vector, _itemsize(weight))
+    if place is None:
+        return None
+    return _Found(loops[place.loop], place.inner, _statements(loops, place, offset, weight))
+
+
+def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]) -> Loop:
+    """How a loop moves through the weights, the other loops being at their beginning."""
+    variable, extent = loop.loop_var, int(loop.extent)
+    zeros = {other.loop_var: _number(0, other.loop_var) for other in loops}
+    analyzer = Analyzer()
+
+    def at(value: Any, iteration: int) -> int:
+        numbers = {**zeros, variable: _number(iteration, variable)}
+        return int(analyzer.simplify(_substituted(value, numbers)))
+
+    first = at(offset, 0)
+    moves = (number for number in range(1, extent) if at(offset, number) != first)
+    repeats = next(moves, extent)
+    step = at(offset, repeats) - first if repeats < extent else 0
+    last = (extent - 1) // repeats
+    is_sum = any(at(value, extent - 1) != at(value, 0) for value in sums)
+    is_regular = at(offset, extent - 1) - first == last * step
+    return Loop(extent, repeats, step, is_regular, is_sum)
+
+
+def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) -> list[Any]:
+    """The statements that fetch the lines of a place."""
+    zeros = {
+        loop.loop_var: _number(0, loop.loop_var)
+        for number, loop in enumerate(loops)
+        if number in place.within or number > place.loop
+    }
+    like = loops[place.loop].loop_var
+    start = _substituted(offset, zeros) + _number(place.distance, like)
+    for term in place.terms:
+        iteration = loops[term.loop].loop_var // _number(term.divisor, like)
+        start += iteration % _number(term.modulus, like) * _number(term.factor, like)
+    line = LINE // _itemsize(weight)
+    statements = []
+    for number in range(place.lines):
+        # The first index of a flat offset: the weights are in one piece, and may be left behind.
+        index = [_number(0, like)] * (len(weight.shape) - 1)
+        load = BufferLoad(weight, [*index, start + _number(number * line, like)])
+        arguments = [const(value, "int32") for value in (_READ, _NEAREST_CACHE, _DATA)]
+        call = call_llvm_intrin("void", "llvm.prefetch", address_of(load), *arguments)
+        statements.append(Evaluate(call))
+    return statements
+
+
+def _split(loop: For, found: _Found) -> For:
+    """A loop that fetches at the beginning of every ``inner`` iterations."""
+    if found.inner == 1:
+        return _loop(loop, loop.loop_var, loop.extent, SeqStmt([*found.fetches, loop.body]))
+    variable = loop.loop_var
+    outer, inner = (Var(f"{variable.name}_{part}", variable.ty) for part in ("outer", "inner"))
+    first = outer * _number(found.inner, variable)
+    body = _substituted(loop.body, {variable: first + inner})
+    fetches = [_substituted(fetch, {variable: first}) for fetch in found.fetches]
+    rest = For(inner, loop.min, _number(found.inner, variable), ForKind.SERIAL, body)
+    extent = _number(int(loop.extent) // found.inner, variable)
+    return _loop(loop, outer, extent, SeqStmt([*fetches, rest]))
+
+
+def _loop(loop: For, variable: Var, extent: Any, body: Any) -> For:
+    return For(variable, loop.min, extent, loop.kind, body, loop.thread_binding, loop.annotations)
+
+
+def _flat(indices: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The offset of an element in a tensor of some shape."""
+    flat = indices[0]
+    for index, extent in zip(indices[1:], shape[1:], strict=True):
+        flat = flat * extent + index
+    return flat
+
+
+def _substituted(value: Any, values: Mapping[Any, Any]) -> Any:
+    return structural_map(value, (Var, lambda variable: values.get(variable, variable)))
+
+
+def _number(value: int, like: Var) -> Any:
+    """A constant of a variable's type."""
+    return const(value, str(like.ty.dtype))
