@@ -210,9 +210,13 @@ class ModelTuning:
         return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
-        with self._parts("choice inside the model"):
-            inputs = self._check.inputs[0]
-            faster = faster_inside(kernels, last, self._database, self._target, inputs)
+        try:
+            with self._parts("choice inside the model"):
+                inputs = self._check.inputs[0]
+                faster = faster_inside(kernels, last, self._database, self._target, inputs)
+        except TooLateError as error:
+            self._note(f"{error}; schedules were not compared inside the model")
+            return
         if faster is not None and self._agreement.agrees(faster[0]):
             self._keep(faster[0])
             kernels.preferred.update(faster[1])

@@ -14,7 +14,7 @@ from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import (
     implementation_of,
 )
 from tvm_droplet_ms.model.kernels.winograd.winograd import WinogradConvolutions
-from tvm_droplet_ms.model.kernels.winograd.winograd_choice import Implementation, Layer, TileChoice
+from tvm_droplet_ms.model.kernels.winograd.winograd_choice import Implementation, Layer
 from tvm_droplet_ms.model.kernels.winograd.winograd_compute import winograd_convolution
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
@@ -124,7 +124,7 @@ def network():
 
 @pytest.mark.parametrize("tile", [None, 2, 4])
 def test_fused_kernels_of_a_graph(tile):
-    graph = network() if tile is None else WinogradConvolutions(TileChoice(tile))(network())
+    graph = network() if tile is None else WinogradConvolutions(lambda layer: tile)(network())
     tasks = ms.relax_integration.extract_tasks(lower(graph, TARGET), TARGET)
     found = {str(task.task_name): implementation(task) for task in tasks}
     assert len(found) == 2

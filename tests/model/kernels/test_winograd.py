@@ -129,15 +129,15 @@ def test_a_residual_add_fuses_too():
     assert run.compiled["main"].script().count("call_tir") == 1
 
 
-@pytest.mark.parametrize("padding, places", [((1, 1, 1, 1), 2), ((0, 0, 0, 0), 1)])
-def test_the_transforms_are_vectorised_over_channels_and_unrolled(padding, places):
+@pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 0, 0, 0)])
+def test_the_transforms_are_vectorised_over_channels_and_unrolled(padding):
     register_schedule_rules()
     data = te.placeholder((1, 8, 8, 16), "float32")
     weights = te.placeholder((4, 4, 16, 32), "float32")
     function = te.create_prim_func([data, weights, winograd_convolution(data, weights, 2, padding)])
     mod = IRModule({"main": function.with_attr("global_symbol", "main")})
     _, spaces = kernel_chain.design_space(mod)
-    assert len(spaces) == places * 2  # Places of the padding, and levels of the write cache.
+    assert len(spaces) == 1
     schedule = kernel_chain.draw_schedule(mod)
     for name in ("data_columns", "data_pack", "inverse_columns", "inverse"):
         *_, x, vector = (
@@ -146,7 +146,7 @@ def test_the_transforms_are_vectorised_over_channels_and_unrolled(padding, place
             if int(loop.extent) > 1
         )
         assert vector.kind == tvm.tirx.ForKind.VECTORIZED
-        assert int(vector.extent) in (8, 16, 32)
+        assert int(vector.extent) == 16
         assert x.kind == tvm.tirx.ForKind.UNROLLED
 
 

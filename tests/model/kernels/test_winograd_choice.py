@@ -6,8 +6,8 @@ import math
 from tvm_droplet_ms.model.kernels.winograd.winograd_choice import (
     Implementation,
     Layer,
-    TileChoice,
     fastest_tiles,
+    promising_tile,
 )
 
 LAYER = Layer(1, 14, 14, 256, 14, 14, 512)
@@ -41,10 +41,23 @@ class TestFastestTiles:
         assert fastest_tiles(tasks) == {LAYER: 4}
 
 
-def test_a_layer_gets_its_own_tile_or_the_one_of_all():
-    assert TileChoice(4)(LAYER) == 4
-    assert TileChoice({LAYER: 2})(LAYER) == 2
-    assert TileChoice({OTHER: 2})(LAYER) is None
+class TestPromisingTile:
+    """At 200 GFLOP/s and 20 GB/s, as seen on one core of a server."""
+
+    def tile(self, size: int, channels: int) -> int | None:
+        layer = Layer(1, size, size, channels, size, size, channels)
+        return promising_tile(layer, 200e9, 20e9)
+
+    def test_large_maps_have_the_fewest_products(self):
+        assert self.tile(56, 256) == 4
+
+    def test_weights_that_come_from_the_memory_are_kept_few(self):
+        # 38 MB for a tile of 4 take 1.9 ms; for 2 it is 17 MB, 0.84 ms, and 0.67 ms of products.
+        # The products of the direct convolution take 1.2 ms.
+        assert self.tile(7, 512) == 2
+
+    def test_a_map_of_one_pixel_is_computed_directly(self):
+        assert self.tile(1, 512) is None
 
 
 class TestFlops:

@@ -11,7 +11,8 @@ import pytest
 
 from tvm.relax.frontend import nn
 from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import implementation
-from tvm_droplet_ms.tuning import tune
+from tvm_droplet_ms.session.errors import TooLateError
+from tvm_droplet_ms.tuning import model_tuning, tune
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 
 SHAPE = (1, 16, 12, 12)
@@ -94,6 +95,19 @@ def test_the_faster_algorithm_is_in_the_executable(times, image, weights, tmp_pa
     times.update(dict.fromkeys(times, math.inf))
     (note,) = tune_without_exactness(weights, tmp_path, trials=0).notes
     assert note.startswith("no convolution was measured")
+
+
+def test_a_choice_inside_the_model_that_is_too_late_leaves_what_was_written(
+    times, image, weights, tmp_path, monkeypatch
+):
+    def late(*_arguments):
+        raise TooLateError("the time is too short")
+
+    monkeypatch.setattr(model_tuning, "faster_inside", late)
+    result = tune_without_exactness(weights, tmp_path, trials=8)
+    assert has_winograd(result, image)
+    assert all(row.secs > 0 for row in result.kernels)
+    assert "the time is too short; schedules were not compared inside the model" in result.notes
 
 
 def test_a_tolerance_that_is_too_tight_brings_the_direct_kernel_back(times, image, tmp_path):

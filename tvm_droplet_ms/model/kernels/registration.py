@@ -14,7 +14,7 @@ from .groups.packed_groups import PACKED_RULE, schedule_packed
 from .pool_rules import register_pool_rules, register_rule
 from .staged_reduction import REDUCTIONS, legalize_reduction
 from .vector_math import vector_math
-from .winograd.winograd_compute import register_winograd_rules
+from .winograd.strips import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:

@@ -9,7 +9,7 @@ from tvm.target import Target
 
 from ...model.kernels.winograd.convolution_kernels import implementation
 from ...model.kernels.winograd.winograd import WinogradConvolutions
-from ...model.kernels.winograd.winograd_choice import TILES, TileChoice, fastest_tiles
+from ...model.kernels.winograd.winograd_choice import Layer, fastest_tiles, promising_tile
 from ...session.stop import StopRequest
 from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
@@ -31,16 +31,20 @@ def with_winograd(
 ) -> tuple[ModelKernels, str]:
     """Measure both implementations of each layer, and take the faster ones.
 
-    Without trials, the times that the database has are compared. Returns the kernels, which are
-    ``direct`` where Winograd's algorithm is faster nowhere, and what was chosen, in words; no words
-    where there is nothing to choose.
+    Of the two tiles, the one is tried that the machine's rates promise more of. Without trials, the
+    times that the database has are compared. Returns the kernels, which are ``direct`` where
+    Winograd's algorithm is faster nowhere, and what was chosen, in words; no words where there is
+    nothing to choose.
     """
-    others = []
-    for tile in TILES:
-        others.append(tuner.kernels(WinogradConvolutions(TileChoice(tile))(graph)))
-        if trials != 0:
-            tuner.pick(others[-1], stop)
-    found = [(task, implementation(task)) for k in (direct, *others) for task in k.tasks]
+
+    def promising(layer: Layer) -> int | None:
+        rates = tuner.rates
+        return promising_tile(layer, rates.flops_per_sec, rates.bytes_per_sec[-1])
+
+    other = tuner.kernels(WinogradConvolutions(promising)(graph))
+    if trials != 0:
+        tuner.pick(other, stop)
+    found = [(task, implementation(task)) for k in (direct, other) for task in k.tasks]
     layers = {what.layer for _, what in found if what is not None and what.tile is not None}
     if not layers:
         return direct, ""
@@ -51,11 +55,10 @@ def with_winograd(
     comparing = stop.earlier((1 - SHARE) * stop.left)
     most = TRIALS * len(rivals)
     limit = most if trials is None else min(most, trials)
-    for kernels in (direct, *others):
-        for pick in kernels.picks:
-            direct.picks.keep(pick, target)
-        # A task whose design space raises would end TVM's loop for all of them.
-        direct.picks.unscheduled.update(kernels.picks.unscheduled)
+    for pick in other.picks:
+        direct.picks.keep(pick, target)
+    # A task whose design space raises would end TVM's loop for all of them.
+    direct.picks.unscheduled.update(other.picks.unscheduled)
     if limit:
         tuner.tune(list(rivals.values()), direct, comparing, limit)
     timed = []
@@ -71,6 +74,6 @@ def with_winograd(
             if was_timed
             else "no convolution was measured, so that all are computed directly"
         )
-    chosen = tuner.kernels(WinogradConvolutions(TileChoice(tiles))(graph))
+    chosen = tuner.kernels(WinogradConvolutions(tiles.get)(graph))
     tuner.pick(chosen, stop)
     return chosen, f"{len(tiles)} of {len(layers)} layers are computed by Winograd's algorithm"

@@ -14,8 +14,8 @@ from tvm.sym import Analyzer
 from tvm.tirx import IterVar
 
 from ..kernel_pass import blocks_in
+from .strips import RULE
 from .winograd_choice import TILES, Implementation, Layer
-from .winograd_compute import INPUT_RULE, OUTPUT_RULE
 from .winograd_matrices import KERNEL_SIZE
 
 
@@ -73,21 +73,26 @@ def _is_at(region: Any, indices: Sequence[Any], analyzer: Analyzer) -> bool:
 
 
 def _winograd(blocks: Sequence[Any]) -> Implementation | None:
-    """By the marks of the transforms, which their schedule rules need too."""
+    """By the mark of the output transform, which its schedule rule needs too."""
     marked = {str(block.annotations.get("schedule_rule")): block for block in blocks}
-    if INPUT_RULE not in marked or OUTPUT_RULE not in marked:
+    inverse = marked.get(RULE)
+    if inverse is None:
         return None
-    tile = int(marked[OUTPUT_RULE].iter_vars[0].dom.extent)
-    columns = _writer(blocks, marked[INPUT_RULE].reads[0].source)
-    inverse = marked[OUTPUT_RULE].writes[0].source
+    tile = int(inverse.iter_vars[0].dom.extent)
     outputs = [
         block.writes[0].source
         for block in blocks
-        if any(read.source.same_as(inverse) for read in block.reads)
+        if any(read.source.same_as(inverse.writes[0].source) for read in block.reads)
     ]
-    if tile not in TILES or columns is None or len(outputs) != 1:
+    block = inverse
+    # The columns of the output transform, the products, the input transform and its columns.
+    for _ in range(4):
+        block = _writer(blocks, block.reads[0].source)
+        if block is None:
+            return None
+    if tile not in TILES or len(outputs) != 1:
         return None
-    return _described(blocks, columns.reads[0].source, outputs[0], tile)
+    return _described(blocks, block.reads[0].source, outputs[0], tile)
 
 
 def _described(

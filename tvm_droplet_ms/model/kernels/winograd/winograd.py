@@ -10,8 +10,9 @@ from tvm.ir import GenericConst, IRModule
 
 from ...bindings import is_float32, operator_name, static_shape
 from ...layers import layouts_of
+from .strips import register_winograd_rules
 from .winograd_choice import Layer
-from .winograd_compute import register_winograd_rules, winograd_convolution
+from .winograd_compute import winograd_convolution
 from .winograd_matrices import KERNEL_SIZE, POINTS, transform_weights
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses between a direct convolution and Winograd's algorithm, layer by layer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -32,11 +32,30 @@ class Implementation(NamedTuple):
         """Floating-point operations, without those of Winograd's transforms."""
         layer, tile = self
         outputs = layer.batch * layer.height * layer.width
-        points = 3**2
         if tile is not None:
             outputs = layer.batch * -(-layer.height // tile) * -(-layer.width // tile)
-            points = (tile + 2) ** 2
-        return 2 * points * outputs * layer.in_channels * layer.channels
+        return 2 * outputs * self.weights
+
+    @property
+    def weights(self) -> int:
+        """The number of weights, transformed where there is a tile."""
+        points = 3**2 if self.tile is None else (self.tile + 2) ** 2
+        return points * self.layer.in_channels * self.layer.channels
+
+
+def promising_tile(layer: Layer, flops_per_sec: float, bytes_per_sec: float) -> int | None:
+    """The tile with which a layer may be fastest; None where that is the direct convolution.
+
+    By the longer of the time of the products, and of that in which the memory delivers the weights:
+    a tile of 4 has the fewest products, and four times the weights. ``flops_per_sec``: the peak
+    rate. ``bytes_per_sec``: the bandwidth of the memory.
+    """
+
+    def secs(tile: int | None) -> float:
+        what = Implementation(layer, tile)
+        return max(what.flops / flops_per_sec, 4 * what.weights / bytes_per_sec)
+
+    return min((None, *TILES), key=secs)
 
 
 def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[Layer, int]:
@@ -55,17 +74,3 @@ def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[
         if tile is not None and secs == min(rivals) < rivals[0] < inf:
             tiles.setdefault(layer, tile)
     return tiles
-
-
-class TileChoice:
-    """``choose`` of ``WinogradConvolutions``: the same tile for all, or what was measured.
-
-    ``tiles``: a tile for every layer, or the tile of each layer that has one.
-    """
-
-    def __init__(self, tiles: int | Mapping[Layer, int]) -> None:
-        self._tiles = tiles
-
-    def __call__(self, layer: Layer) -> int | None:
-        """The tile of a convolution; None for the direct one."""
-        return self._tiles if isinstance(self._tiles, int) else self._tiles.get(layer)
