@@ -54,6 +54,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "kernel_tuning",
         "lazy",
         "model",
+        "prefetch",
         "run_report",
         "search_strategy",
         "session",
