@@ -56,6 +56,31 @@ def test_all_schedules_are_kept_once_with_their_best_time(tmp_path):
     assert (again.records, again.repeated) == (4, 3)
 
 
+def test_records_with_packed_weights_are_joined(tmp_path):
+    """Those of models: ``TuningRecord.as_json`` of TVM 0.27 raises at their traces."""
+    runs = [make_run(tmp_path / name, {(8, 2): 1.0}) for name in "ab"]
+    for run, secs in zip(runs, (3.0, 2.0), strict=True):
+        database = JSONDatabase(work_dir=str(run))
+        mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+        schedule = Schedule(mod)
+        schedule.transform_layout(
+            schedule.get_sblock("C"), ("read", 1), lambda i, j: (j // 8, i, j % 8)
+        )
+        record = TuningRecord(
+            schedule.trace, database.commit_workload(mod), [secs], host_target(), []
+        )
+        database.commit_tuning_record(record)
+    merged = merge_work_dirs(runs, tmp_path / "c")
+    assert (merged.records, merged.repeated) == (2, 2)
+    assert times_of(tmp_path / "c") == {8: [1.0], 16: [2.0]}
+
+
+def test_what_is_no_directory_is_said(tmp_path):
+    first = make_run(tmp_path / "a", {(8, 2): 3.0})
+    with pytest.raises(MergeError, match=r"none is no directory: expected that of a run"):
+        merge_work_dirs([first, tmp_path / "none"], tmp_path / "c")
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path):
     first = make_run(tmp_path / "a", {(8, 2): 3.0})
     other = make_run(tmp_path / "b", {(8, 2): 3.0}, threads=2)

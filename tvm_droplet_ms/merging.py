@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tvm_ffi import structural_hash
 
+from tvm.ir import save_json
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from .kernel_tuning.records import read_records
@@ -73,6 +74,9 @@ def merge_work_dirs(
     new = Path(out)
     if not directories:
         raise MergeError("no directory is given, expected at least one")
+    for directory in directories:
+        if not directory.is_dir():
+            raise MergeError(f"{directory} is no directory: expected that of a run")
     if (new / RECORDS).exists():
         raise MergeError(f"{new} has records already: name a new directory")
     with ExitStack() as held:
@@ -167,9 +171,11 @@ def _records(directory: Path) -> list[TuningRecord]:
 
 
 def _text(record: TuningRecord) -> str:
-    """The trace and the target of a record, as text."""
-    trace, _, target, _ = record.as_json()
-    return json.dumps([trace, target], sort_keys=True, default=str)
+    """The trace and the target of a record, as text.
+
+    Not by ``TuningRecord.as_json``, which fails at the layout of a packed weight.
+    """
+    return f"{save_json(record.trace.as_json())} {record.target}"
 
 
 def _rank(record: TuningRecord) -> float:

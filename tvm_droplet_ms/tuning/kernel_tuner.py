@@ -108,6 +108,10 @@ class KernelTuner:
             part.close()
         self._measure = {}
 
+    def compile_by(self, deadline: float) -> None:
+        """Give up compiling some seconds after the deadline of the run."""
+        self._objects.deadline = deadline + GRACE_SECS
+
     def kernels(self, graph: IRModule) -> ModelKernels:
         """The kernels of a prepared graph."""
         with self._parts("graph"):
@@ -119,7 +123,6 @@ class KernelTuner:
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
-        self._objects.deadline = stop.deadline + GRACE_SECS
         pace = PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left)
         with self._parts("first picks"):
             kernels.pick(

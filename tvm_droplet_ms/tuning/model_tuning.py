@@ -114,6 +114,7 @@ class ModelTuning:
         computes something else than the reference; ``RuntimeError`` if the executable computes
         something else after it was written.
         """
+        self._tuner.compile_by(stop.deadline)
         try:
             return self._run(stop, trials)
         finally:

@@ -182,6 +182,7 @@ class Workbench:
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
     ) -> dict[Kernel, float | None]:
         batch = self._tuner.kernels(kernel_module(kernels))
+        self._tuner.compile_by(stop.deadline)
         self._tuner.pick(batch, stop)
         self._tune(batch, trials, stop)
         counts = count_trials(self._database, self._target)
@@ -218,6 +219,7 @@ class Workbench:
         made = []
         for mod in mods:
             kernels = self._tuner.kernels(mod)
+            self._tuner.compile_by(stop.deadline)
             self._tuner.pick(kernels, stop)
             made.append(WholeGraph(kernels))
         return made
