@@ -148,6 +148,12 @@ def test_the_transforms_are_vectorised_over_channels_and_unrolled(padding):
         assert vector.kind == tvm.tirx.ForKind.VECTORIZED
         assert int(vector.extent) == 16
         assert x.kind == tvm.tirx.ForKind.UNROLLED
+    # A strip is transformed, multiplied and transformed back before the next one.
+    strips, *others = (
+        schedule.get(schedule.get_loops(schedule.get_sblock(name))[1])
+        for name in ("conv2d_winograd", "bgemm", "data_pack", "data_columns", "inverse")
+    )
+    assert all(loop.same_as(strips) for loop in others)
 
 
 def test_choose_sees_each_candidate_and_may_keep_it():
@@ -194,9 +200,3 @@ def test_weights_that_are_no_constant_are_left():
         [(1, 8, 8, 8), (3, 3, 8, 8)], lambda emit, x, w: emit(relax.op.nn.conv2d(x, w, **layouts))
     )
     tvm.ir.assert_structural_equal(WinogradConvolutions(lambda shape: 4)(mod), mod)
-    # A strip is transformed, multiplied and transformed back before the next one.
-    strips, *others = (
-        schedule.get(schedule.get_loops(schedule.get_sblock(name))[1])
-        for name in ("conv2d_winograd", "bgemm", "data_pack", "data_columns", "inverse")
-    )
-    assert all(loop.same_as(strips) for loop in others)
