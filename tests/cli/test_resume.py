@@ -160,6 +160,18 @@ def test_options_and_what_is_left_are_used(tmp_path, monkeypatch):
     assert (more.trials, longer) == (20, pytest.approx(9.0, abs=0.05))
 
 
+def test_minutes_that_are_spent_are_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "tune_one", lambda *_: 0)
+    content = {"options": {"model": "dense", "minutes": 2.0}, "spent_secs": 90.0, "started": None}
+    (tmp_path / FILE).write_text(json.dumps(content))
+    assert main(["resume", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / FILE).write_text(json.dumps(content))
+    assert main(["resume", str(tmp_path), "--minutes", "1"]) == 0
+    said = "1.5 minutes are spent of the 1 of all runs together: more need a larger --minutes"
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("asked", "left"), [("100", 98), ("1", 0)])
 def test_a_model_gets_what_is_left_of_its_trials(tmp_path, monkeypatch, asked, left):
     ran = []

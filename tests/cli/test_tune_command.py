@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``droplet-ms tune``."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from tvm_droplet_ms.cli import main
@@ -32,6 +36,17 @@ def test_a_missing_model_is_named(capsys, tmp_path):
     missing = str(tmp_path / "model.onnx")
     assert main(["tune", missing, "--work-dir", str(tmp_path)]) == 1
     assert f"model {missing!r} does not exist" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made_is_named(capsys, monkeypatch):
+    def read_only(path, **_options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    assert main(["tune", "dense", "--work-dir", "/read/only"]) == 1
+    error = capsys.readouterr().err
+    assert "--work-dir '/read/only' cannot be used: [Errno 30] Read-only file system" in error
+    assert "or pass another --work-dir" in error and len(error.splitlines()) == 1
 
 
 def test_a_model_is_tuned_from_the_shell(capsys, tmp_path):

@@ -28,8 +28,10 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         merged = merge_work_dirs(options.work_dirs, options.out)
-    except (MergeError, OSError) as error:
+    except MergeError as error:
         return fail("merge", error)
+    except OSError as error:
+        return fail("merge", f"{error}: make room or permit writing there, or pass another --out")
     if options.json:
         print(json.dumps({"work_dir": options.out, **asdict(merged)}))
         return 0

@@ -30,10 +30,10 @@ def _run(options: argparse.Namespace) -> int:
     out = options.out or os.path.join(options.work_dir, "report.html")
     try:
         numbers = write_report(options.work_dir, out)
-    except PermissionError as error:
-        return fail("report", f"{error}: permit writing there, or pass another --out")
-    except (ReportError, OSError) as error:
+    except ReportError as error:
         return fail("report", error)
+    except OSError as error:
+        return fail("report", f"{error}: permit writing there, or pass another --out")
     if options.json:
         print(json.dumps({"page": out, "numbers": str(numbers)}))
         return 0

@@ -2,6 +2,7 @@
 """The command ``droplet-ms resume``."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ def _run(options: argparse.Namespace) -> int:
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
     budget = kept.minutes
+    if manifest.spent_secs >= 60.0 * budget:
+        print(
+            f"droplet-ms resume: {manifest.spent_secs / 60.0:.2g} minutes are spent of the "
+            f"{budget:g} of all runs together: more need a larger --minutes",
+            file=sys.stderr,
+        )
     spent = tune.Spent(manifest.spent_secs, done)
     return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0), spent)
 

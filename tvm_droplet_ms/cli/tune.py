@@ -211,8 +211,14 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return fail("tune", f"{error}: permit writing there, or pass another --work-dir")
     except (FileExistsError, NotADirectoryError) as error:
         return fail("tune", f"--work-dir {options.work_dir!r} is no directory: {error}")
-    except (ManifestError, SecondWriterError, OSError) as error:
+    except (ManifestError, SecondWriterError) as error:
         return fail("tune", error)
+    except OSError as error:
+        return fail(
+            "tune",
+            f"--work-dir {options.work_dir!r} cannot be used: {error}. What is in it is kept: make "
+            "room or permit writing there and run again, or pass another --work-dir",
+        )
 
 
 def _refuse_second_writer(work_dir: str) -> None:

@@ -6,6 +6,7 @@ from statistics import median
 
 from ..report import align, format_profile, shown_share
 from .result import Latency, TuneResult
+from .several_shapes.joined_model import entry_name
 
 MOST_ROWS = 12
 
@@ -25,8 +26,8 @@ def summary(
     if len(shapes) == 1:
         return _summary(shapes[0], beside[0])
     parts = [
-        f"{_shown(shape)}\n{_summary(shape, each)}"
-        for shape, each in zip(shapes, beside, strict=True)
+        f"{entry_name(number)}: {_shown(shape)}\n{_summary(shape, each)}"
+        for number, (shape, each) in enumerate(zip(shapes, beside, strict=True))
     ]
     return "\n\n".join([*parts, *(f"note       {note}" for note in result.notes[-1:])])
 

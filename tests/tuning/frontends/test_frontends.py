@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_named(shapes, dims, message):
 
 
 def test_dims_of_a_model_without_names_are_refused():
-    with pytest.raises(ModelError, match="'batch' of the model's inputs: none is open by name"):
+    with pytest.raises(ModelError, match="'batch', which no input has: none is open by name"):
         resolve_shapes([SOUND], {"sound": (2, 3)}, {"batch": 1})
 
 

@@ -112,9 +112,13 @@ def test_what_no_shape_holds_is_refused_in_words(tuned):
 
 def test_it_is_described_shape_by_shape(tuned):
     text = summary(tuned)
-    assert text.index("x (2, 256)") < text.index("x (32, 256)") < text.index("x (8, 256)")
+    places = [
+        text.index(f"main{n}: x ({rows}, 256)") for n, rows in (("", 2), ("_1", 32), ("_2", 8))
+    ]
+    assert places == sorted(places)
     content = json.loads(tuned.as_json())
-    assert [each["shapes"]["x"][0] for each in content["of_shapes"]] == [2, 32, 8]
+    found = [(each["function"], each["shapes"]["x"][0]) for each in content["of_shapes"]]
+    assert found == [("main", 2), ("main_1", 32), ("main_2", 8)]
 
 
 def test_the_export_is_the_library_of_all(tuned, tmp_path):

@@ -77,7 +77,8 @@ class Judgement:
                     f"TVM's import of the model computes something else than "
                     f"{check.reference.name}{self._where(kernels, number)}: the outputs differ by "
                     f"{off:.1e} of the scale of their row before anything is tuned, so that the "
-                    "model cannot be tuned rightly"
+                    "model cannot be tuned rightly; where the random inputs of the check are none "
+                    "that it takes, pass inputs={name: array} (--inputs FILE.npz)"
                 )
         return True
 

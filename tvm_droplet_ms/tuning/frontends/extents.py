@@ -86,7 +86,7 @@ def resolve_shapes(
     free = _free_names(inputs)
     if unknown := sorted(set(known) - set(free)):
         found = f"by name it leaves open {', '.join(free)}" if free else "none is open by name"
-        raise ModelError(f"dims names the extent {unknown[0]!r} of the model's inputs: {found}")
+        raise ModelError(f"dims names the extent {unknown[0]!r}, which no input has: {found}")
     for declared in inputs:
         if declared.name in shapes:
             _check_fit(declared, shapes[declared.name], known)

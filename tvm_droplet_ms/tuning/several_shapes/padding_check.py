@@ -24,7 +24,8 @@ REFUSED = "inputs of other extents are refused: "
 
 PADDED = (
     "inputs of other extents are padded with zeros to the next shape, and the outputs cut; tried "
-    "on random inputs at the least, the middle and the largest extent between two shapes"
+    "on random inputs at the least, the middle and the largest extent between two shapes; not for "
+    "rows that a mask blanks out whole"
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...session.errors import ModelError
 from ..frontends.imported import Arrays
 from ..result import TuneResult, in_order
+from .joined_model import entry_name
 from .padding import Buckets, cut, padded
 
 
@@ -72,10 +73,11 @@ class ShapesResult(TuneResult):
         """The result as JSON: that of each shape."""
         shapes = [
             {
+                "function": entry_name(number),
                 "shapes": {spec.name: list(spec.shape) for spec in result.inputs},
                 **json.loads(result.as_json()),
             }
-            for result in self.of_shapes
+            for number, result in enumerate(self.of_shapes)
         ]
         content = {"pads": self.pads, "notes": list(self.notes), "of_shapes": shapes}
         return json.dumps(content, indent=1)
