@@ -9,7 +9,7 @@ from tvm.target import Target
 
 from ...model.kernels.winograd.convolution_kernels import implementation
 from ...model.kernels.winograd.winograd import WinogradConvolutions
-from ...model.kernels.winograd.winograd_choice import Layer, fastest_tiles, promising_tile
+from ...model.kernels.winograd.winograd_choice import fastest_tiles, promising_tile
 from ...session.stop import StopRequest
 from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
@@ -31,17 +31,11 @@ def with_winograd(
 ) -> tuple[ModelKernels, str]:
     """Measure both implementations of each layer, and take the faster ones.
 
-    Of the two tiles, the one is tried that the machine's rates promise more of. Without trials, the
-    times that the database has are compared. Returns the kernels, which are ``direct`` where
-    Winograd's algorithm is faster nowhere, and what was chosen, in words; no words where there is
-    nothing to choose.
+    Of the two tiles, only the promising one is tried. Without trials, the times that the database
+    has are compared. Returns the kernels, which are ``direct`` where Winograd's algorithm is faster
+    nowhere, and what was chosen, in words; no words where there is nothing to choose.
     """
-
-    def promising(layer: Layer) -> int | None:
-        rates = tuner.rates
-        return promising_tile(layer, rates.flops_per_sec, rates.bytes_per_sec[-1])
-
-    other = tuner.kernels(WinogradConvolutions(promising)(graph))
+    other = tuner.kernels(WinogradConvolutions(promising_tile)(graph))
     if trials != 0:
         tuner.pick(other, stop)
     found = [(task, implementation(task)) for k in (direct, other) for task in k.tasks]

@@ -8,6 +8,10 @@ from typing import NamedTuple
 TILES = (2, 4)
 """The tiles of Winograd's algorithm that are tried: F(2, 3) and F(4, 3)."""
 
+FLOPS_PER_BYTE = 8.0
+"""The operations of a core in the time of a byte from the memory, about: 250 GFLOP/s and 30 GB/s
+were seen. A constant, so that a run that goes on tries the same tile."""
+
 
 class Layer(NamedTuple):
     """The extents of a convolution, in NHWC."""
@@ -43,19 +47,18 @@ class Implementation(NamedTuple):
         return points * self.layer.in_channels * self.layer.channels
 
 
-def promising_tile(layer: Layer, flops_per_sec: float, bytes_per_sec: float) -> int | None:
+def promising_tile(layer: Layer) -> int | None:
     """The tile with which a layer may be fastest; None where that is the direct convolution.
 
     By the longer of the time of the products, and of that in which the memory delivers the weights:
-    a tile of 4 has the fewest products, and four times the weights. ``flops_per_sec``: the peak
-    rate. ``bytes_per_sec``: the bandwidth of the memory.
+    a tile of 4 has the fewest products, and four times the weights.
     """
 
-    def secs(tile: int | None) -> float:
+    def time(tile: int | None) -> float:
         what = Implementation(layer, tile)
-        return max(what.flops / flops_per_sec, 4 * what.weights / bytes_per_sec)
+        return max(what.flops / FLOPS_PER_BYTE, 4.0 * what.weights)
 
-    return min((None, *TILES), key=secs)
+    return min((None, *TILES), key=time)
 
 
 def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[Layer, int]:
