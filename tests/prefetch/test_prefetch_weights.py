@@ -21,7 +21,7 @@ ROWS, DEPTH, PANELS, COLUMNS = 28, 256, 4, 64
 WEIGHT_LINES = PANELS * DEPTH * COLUMNS * 4 // 64
 
 
-def product_of_panels(depth: int = DEPTH, marked: bool = True) -> IRModule:
+def product_of_panels(depth: int = DEPTH, marked: bool = True, fused: bool = False) -> IRModule:
     """``C[i, 64 p + j] = sum over k of A[i, k] * W[p, k, j]``, walked through 7 times a panel."""
     a = te.placeholder((ROWS, depth), name="A")
     w = te.placeholder((PANELS, depth, COLUMNS), name="W")
@@ -40,6 +40,8 @@ def product_of_panels(depth: int = DEPTH, marked: bool = True) -> IRModule:
     i_0, i_1 = schedule.split(i, [None, 4])
     j_0, j_1, j_2 = schedule.split(j, [PANELS, 4, 16])
     schedule.reorder(j_0, i_0, k, i_1, j_1, j_2)
+    if fused:
+        schedule.parallel(schedule.fuse(j_0, i_0))
     schedule.unroll(i_1)
     schedule.unroll(j_1)
     schedule.vectorize(j_2)
@@ -88,8 +90,9 @@ def test_each_line_after_the_first_panel_is_fetched_once_or_so() -> None:
     assert all(offset % 16 == 0 for offset in offsets)
 
 
-def test_outputs_are_those_of_numpy_and_the_code_has_prefetches() -> None:
-    module = build_scheduled(product_of_panels(), Target({"kind": "llvm", "num-cores": 1}))
+def check_product(mod: IRModule) -> None:
+    """Build a product with prefetches, and compare its outputs with NumPy's."""
+    module = build_scheduled(mod, Target({"kind": "llvm", "num-cores": 2}))
     rng = np.random.default_rng(0)
     a = rng.standard_normal((ROWS, DEPTH), dtype="float32")
     w = rng.standard_normal((PANELS, DEPTH, COLUMNS), dtype="float32")
@@ -99,6 +102,10 @@ def test_outputs_are_those_of_numpy_and_the_code_has_prefetches() -> None:
     expected = a @ w.transpose(1, 0, 2).reshape(DEPTH, -1)
     np.testing.assert_allclose(tensors[2].numpy(), expected, rtol=1e-4, atol=1e-4)
     assert "prefetch" in module.inspect_source("ll")
+
+
+def test_outputs_are_those_of_numpy_and_the_code_has_prefetches() -> None:
+    check_product(product_of_panels())
 
 
 @pytest.mark.parametrize(
@@ -119,3 +126,46 @@ def test_what_packs_weights_marks_them() -> None:
     schedule.annotate(packed, "meta_schedule.layout_rewrite_preproc", 1)
     offsets = fetched_offsets(PrefetchWeights()(schedule.mod))
     assert max(offsets) > DEPTH * COLUMNS
+    # The block that packs is left out of a candidate.
+    check_product(schedule.mod)
+
+
+def test_panels_and_rows_may_be_fused_to_a_parallel_loop() -> None:
+    mod = product_of_panels(fused=True)
+    lines = [offset * 4 // 64 for offset in fetched_offsets(PrefetchWeights()(mod))]
+    assert set(range(WEIGHT_LINES // PANELS, WEIGHT_LINES)) <= set(lines)
+    check_product(mod)
+
+
+def looked_up(rows: int) -> Any:
+    """Rows of a table of 1024 by 128, by their numbers."""
+    table = te.placeholder((1024, 128), name="table")
+    numbers = te.placeholder((rows,), "int32", name="numbers")
+    out = te.compute((rows, 128), lambda i, j: table[numbers[i], j], name="out")
+    return [table, numbers, out], 0
+
+
+def summed_rows(rows: int) -> Any:
+    """Sums of rows that are looked up: the loops do not say where they lie."""
+    table = te.placeholder((1024, 128), name="table")
+    numbers = te.placeholder((rows, 16), "int32", name="numbers")
+    k = te.reduce_axis((0, 16), name="k")
+    out = te.compute((rows, 128), lambda i, j: te.sum(table[numbers[i, k], j], axis=[k]))
+    return [table, numbers, out], 0
+
+
+def dense(rows: int) -> Any:
+    """A product as it is before it is scheduled."""
+    a = te.placeholder((rows, 512), name="a")
+    w = te.placeholder((512, 512), name="w")
+    k = te.reduce_axis((0, 512), name="k")
+    out = te.compute((rows, 512), lambda i, j: te.sum(a[i, k] * w[k, j], axis=[k]), name="out")
+    return [a, w, out], 1
+
+
+@pytest.mark.parametrize("kernel", [looked_up(4), summed_rows(4), dense(8), dense(0)])
+def test_what_no_loop_walks_through_in_order_stays_as_it_is(kernel: Any) -> None:
+    tensors, weights = kernel
+    function = te.create_prim_func(tensors).with_attr("layout_free_buffers", [weights])
+    mod = IRModule({"main": function})
+    assert PrefetchWeights()(mod)["main"].same_as(mod["main"])

@@ -142,6 +142,7 @@ def test_a_fused_loop_repeats_a_panel_some_times() -> None:
             id="irregular",
         ),
         pytest.param([walking(3, 32), repeating(7), walking(32, 1)], id="no sum"),
+        pytest.param(nest(4, 4, [2], 1, 4096), id="many lines at once"),
     ],
 )
 def test_other_nests_fetch_nothing(loops: list[Loop]) -> None:

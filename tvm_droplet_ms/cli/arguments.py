@@ -2,6 +2,7 @@
 """Argument types of the commands, and how they end in words. Imports no TVM."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -148,3 +149,12 @@ def ending_at_once(advice: str) -> Iterator[None]:
     text = f"\ninterrupted; what is measured is kept. To go on: {advice}\n".encode()
     with handling(end):
         yield
+
+
+def concerns(error: OSError, path: str) -> bool:
+    """True if an error is about a file at or below a path, or about room or writing."""
+    if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
+        return True
+    if error.filename is None:
+        return False
+    return os.path.abspath(os.fsdecode(error.filename)).startswith(os.path.abspath(path))

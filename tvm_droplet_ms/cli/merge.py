@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .arguments import fail
+from .arguments import concerns, fail
 
 
 def add_command(commands: Any) -> None:
@@ -31,6 +31,8 @@ def _run(options: argparse.Namespace) -> int:
     except MergeError as error:
         return fail("merge", error)
     except OSError as error:
+        if not concerns(error, options.out):
+            return fail("merge", error)
         return fail("merge", f"{error}: make room or permit writing there, or pass another --out")
     if options.json:
         print(json.dumps({"work_dir": options.out, **asdict(merged)}))

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from .arguments import fail
+from .arguments import concerns, fail
 
 
 def add_command(commands: Any) -> None:
@@ -33,6 +33,8 @@ def _run(options: argparse.Namespace) -> int:
     except ReportError as error:
         return fail("report", error)
     except OSError as error:
+        if not concerns(error, out):
+            return fail("report", error)
         return fail("report", f"{error}: permit writing there, or pass another --out")
     if options.json:
         print(json.dumps({"page": out, "numbers": str(numbers)}))

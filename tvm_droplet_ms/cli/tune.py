@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import LOCK, SecondWriterError, only_writer
 from .arguments import (
+    concerns,
     constant,
     dim,
     ending_at_once,
@@ -214,6 +215,8 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     except (ManifestError, SecondWriterError) as error:
         return fail("tune", error)
     except OSError as error:
+        if not concerns(error, options.work_dir):
+            return fail("tune", error)
         return fail(
             "tune",
             f"--work-dir {options.work_dir!r} cannot be used: {error}. What is in it is kept: make "

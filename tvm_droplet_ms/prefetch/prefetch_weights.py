@@ -134,43 +134,59 @@ def _blocks_in_loops(body: Any) -> list[tuple[SBlockRealize, tuple[For, ...]]]:
 def _fetch(realize: SBlockRealize, loops: Sequence[For], weight: Any) -> _Found | None:
     """What a block's loops fetch of a weight; None where the block does not sum with it."""
     block = realize.block
+    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+    sums = [value for axis, value in pairs if axis.iter_type == IterVar.CommReduce]
     reads = [read for read in block.reads if read.source.same_as(weight)]
-    if len(reads) != 1 or not all(isinstance(loop.extent, IntImm) for loop in loops):
+    if not sums or len(reads) != 1 or not all(_counts_up(loop) for loop in loops):
         return None
-    axes = {
-        axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
-    }
+    region = list(reads[0].region)
+    if not all(isinstance(dimension.extent, IntImm) for dimension in region):
+        return None
     shape = [int(extent) for extent in weight.shape]
-    extents = [dimension.extent for dimension in reads[0].region]
-    if not all(isinstance(extent, IntImm) for extent in extents):
+    axes = {axis.var: value for axis, value in pairs}
+    offset = _flat([_substituted(dimension.min, axes) for dimension in region], shape)
+    vector = 1 + int(_flat([int(dimension.extent) - 1 for dimension in region], shape))
+    try:
+        nest = [_described(loop, loops, offset, sums) for loop in loops]
+    except _UnknownError:
         return None
-    offset = _flat([_substituted(dim.min, axes) for dim in reads[0].region], shape)
-    vector = 1 + int(_flat([int(extent) - 1 for extent in extents], shape))
-    sums = [
-        value
-        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
-        if axis.iter_type == IterVar.CommReduce
-    ]
-    nest = [_described(loop, loops, offset, sums) for loop in loops]
     place = place_prefetch(nest, vector, _itemsize(weight))
     if place is None:
         return None
     return _Found(loops[place.loop], place.inner, _statements(loops, place, offset, weight))
 
 
+def _counts_up(loop: For) -> bool:
+    """True for a loop from 0 in steps of 1, of a constant extent."""
+    has_extent = isinstance(loop.extent, IntImm) and int(loop.extent) > 0
+    starts = isinstance(loop.min, IntImm) and int(loop.min) == 0
+    return has_extent and starts and (loop.step is None or int(loop.step) == 1)
+
+
+class _UnknownError(Exception):
+    """An index is not one of the loops around it alone, as in a table that is looked up."""
+
+
 def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]) -> Loop:
-    """How a loop moves through the weights, the other loops being at their beginning."""
+    """How a loop moves through the weights, the other loops being at their beginning.
+
+    Raises ``_UnknownError`` if the loops do not say.
+    """
     variable, extent = loop.loop_var, int(loop.extent)
     zeros = {other.loop_var: _number(0, other.loop_var) for other in loops}
     analyzer = Analyzer()
 
     def at(value: Any, iteration: int) -> int:
         numbers = {**zeros, variable: _number(iteration, variable)}
-        return int(analyzer.simplify(_substituted(value, numbers)))
+        found = analyzer.simplify(_substituted(value, numbers))
+        if not isinstance(found, IntImm):
+            raise _UnknownError
+        return int(found)
 
     first = at(offset, 0)
-    moves = (number for number in range(1, extent) if at(offset, number) != first)
-    repeats = next(moves, extent)
+    # Loops are fused whole: the iterations at one place divide the extent.
+    divisors = (number for number in range(1, extent) if extent % number == 0)
+    repeats = next((number for number in divisors if at(offset, number) != first), extent)
     step = at(offset, repeats) - first if repeats < extent else 0
     last = (extent - 1) // repeats
     is_sum = any(at(value, extent - 1) != at(value, 0) for value in sums)
@@ -211,7 +227,8 @@ def _split(loop: For, found: _Found) -> For:
     first = outer * _number(found.inner, variable)
     body = _substituted(loop.body, {variable: first + inner})
     fetches = [_substituted(fetch, {variable: first}) for fetch in found.fetches]
-    rest = For(inner, loop.min, _number(found.inner, variable), ForKind.SERIAL, body)
+    kind = loop.kind if loop.kind == ForKind.UNROLLED else ForKind.SERIAL
+    rest = For(inner, loop.min, _number(found.inner, variable), kind, body)
     extent = _number(int(loop.extent) // found.inner, variable)
     return _loop(loop, outer, extent, SeqStmt([*fetches, rest]))
 

@@ -106,6 +106,8 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
     entered = _entered(loops, walked, lines)
     times = prod(term.modulus for term in entered)
     lines = ceil(lines / times)
+    if lines > MOST_LINES:
+        return None
     stride = ceil(panel / (walks * times)) if lines == 1 else lines * LINE // itemsize
     terms = []
     # The innermost place comes next in the weights: as the digits of a number, from the last.

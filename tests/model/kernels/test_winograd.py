@@ -83,9 +83,9 @@ def convolution(data_shape, weights, bias=None, padding=(1, 1, 1, 1), residual=F
     return build(data_shape, body)
 
 
-def random_layer(size, in_channels=8, out_channels=16, seed=0):
+def random_layer(size, in_channels=8, out_channels=16, seed=0, batch=1):
     rng = np.random.default_rng(seed)
-    data = rng.standard_normal((1, *size, in_channels)).astype("float32")
+    data = rng.standard_normal((batch, *size, in_channels)).astype("float32")
     weights = rng.standard_normal((3, 3, in_channels, out_channels)).astype("float32")
     bias = rng.standard_normal((1, 1, 1, out_channels)).astype("float32")
     return data, weights, bias
@@ -105,6 +105,19 @@ def test_a_tuned_winograd_convolution_is_the_direct_one(tile, size, padding):
     assert np.abs(run.outputs[0] - expected).max() <= TOLERANCE[tile] * np.abs(expected).max()
     assert run.kernels == [f"fused_conv2d_winograd_{tile}_add_relu"]
     assert kernel_chain.unscheduled(run.compiled) == []
+
+
+@pytest.mark.parametrize(
+    "batch, size, channels",
+    [(2, (9, 6), (3, 5)), (1, (17, 30), (24, 40)), (3, (4, 4), (16, 64)), (1, (13, 13), (32, 48))],
+)
+@pytest.mark.parametrize("tile", POINTS)
+def test_batches_and_channels_of_any_number(tile, batch, size, channels):
+    data, weights, bias = random_layer(size, *channels, batch=batch)
+    mod = WinogradConvolutions(lambda shape: tile)(convolution(data.shape, weights, bias))
+    run = kernel_chain.run_tuned(mod, [data])
+    expected = np.maximum(direct(data, weights, (1, 1, 1, 1)) + bias, 0)
+    assert np.abs(run.outputs[0] - expected).max() <= TOLERANCE[tile] * np.abs(expected).max()
 
 
 def test_without_a_schedule_it_computes_the_same():
