@@ -13,24 +13,34 @@ from .errors import ModelError
 
 _ENVIRONMENT = "TVM_NUM_THREADS"
 
+_BINDING = "TVM_BIND_THREADS"
+"""TVM binds each thread of its pool to a core, but not the one that calls. Where the system runs
+that on the core of another, they take turns: four models on two threads had 0.90 to 0.96 of the
+speed of one, and 1.72 to 1.88 without binding, on any core."""
+
 
 def set_worker_threads(count: int) -> None:
-    """Have processes, and threads, that start from now on run kernels on so many threads."""
+    """Have processes, and threads, that start from now on run kernels on so many threads.
+
+    They are not bound to cores, unless the environment says so.
+    """
     os.environ[_ENVIRONMENT] = str(count)
+    os.environ.setdefault(_BINDING, "0")
 
 
 @contextmanager
 def worker_threads(count: int) -> Iterator[None]:
     """Within it, processes that start run kernels on so many threads."""
-    before = os.environ.get(_ENVIRONMENT)
+    before = {name: os.environ.get(name) for name in (_ENVIRONMENT, _BINDING)}
     set_worker_threads(count)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_ENVIRONMENT]
-        else:
-            os.environ[_ENVIRONMENT] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def set_own_threads(count: int) -> None:
