@@ -63,6 +63,9 @@ class FakeTuner:
         self.secs = lambda task: 1e-3
         made.append(self)
 
+    def compile_by(self, deadline):
+        """It compiles nothing."""
+
     def kernels(self, graph):
         return ModelKernels(graph, self.target, self.database)
 
