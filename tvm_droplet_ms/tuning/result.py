@@ -241,7 +241,7 @@ class TuneResult:
             return time.perf_counter() - start
 
         timers = {"tuned": self.compiled.timer(inputs), reference.name: run_reference}
-        secs = time_in_alternation(timers, rounds)
+        secs = time_in_alternation(timers, rounds, rests=self.threads > 1)
         return {name: Latency(tuple(runs)) for name, runs in secs.items()}
 
     def _in_order(
