@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cli.arguments import concerns
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,14 @@ def test_a_directory_that_cannot_be_made_is_named(capsys, monkeypatch):
     error = capsys.readouterr().err
     assert "--work-dir '/read/only' cannot be used: [Errno 30] Read-only file system" in error
     assert "or pass another --work-dir" in error and len(error.splitlines()) == 1
+
+
+def test_an_error_concerns_a_path_and_what_is_below_it_or_becomes_it():
+    below = [OSError(errno.EACCES, "", f"/a/work{end}") for end in ("", "/.lock", ".partial")]
+    assert all(concerns(error, "/a/work") for error in below)
+    assert concerns(OSError(errno.ENOSPC, ""), "/a/work")
+    others = [OSError(errno.EACCES, "", "/a/work2"), OSError(errno.EPIPE, "")]
+    assert not any(concerns(error, "/a/work") for error in others)
 
 
 def test_a_model_is_tuned_from_the_shell(capsys, tmp_path):

@@ -152,9 +152,10 @@ def ending_at_once(advice: str) -> Iterator[None]:
 
 
 def concerns(error: OSError, path: str) -> bool:
-    """True if an error is about a file at or below a path, or about room or writing."""
+    """True if an error is about a path, or what is below it or becomes it, or about room."""
     if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
         return True
     if error.filename is None:
         return False
-    return os.path.abspath(os.fsdecode(error.filename)).startswith(os.path.abspath(path))
+    named, wanted = os.path.abspath(os.fsdecode(error.filename)), os.path.abspath(path)
+    return named == wanted or named.startswith((wanted + os.sep, wanted + "."))

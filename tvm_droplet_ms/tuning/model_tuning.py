@@ -32,7 +32,7 @@ from .check.agreement import Agreement, Executable, NamedPass
 from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
-from .compile.compiled_model import CompiledModel, after_a_rest
+from .compile.compiled_model import CompiledModel
 from .experience.strategy import Experience
 from .frontends.imported import ImportedModel
 from .held_model import EXECUTABLE, what_is_kept
@@ -279,8 +279,6 @@ class ModelTuning:
 
     def _latency(self, compiled: CompiledModel, runs: int) -> Latency:
         timer = compiled.timer(self._check.inputs[0])
-        if self._threads > 1:
-            after_a_rest(timer)
         timer()
         return Latency(tuple(timer() for _ in range(runs)))
 
