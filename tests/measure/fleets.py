@@ -65,13 +65,23 @@ def kill(server: Server) -> None:
         process.kill()
 
 
-def await_session(server: Server, secs: float = 30.0) -> None:
-    """Wait until a session is open."""
+def await_kernel(server: Server, secs: float = 30.0) -> None:
+    """Wait until a session has loaded a kernel.
+
+    A server that ends earlier may not have been reached yet, and is passed over.
+    """
     program = psutil.Process(server.proc._proc.pid)
     end = time.monotonic() + secs
-    while not program.children():
+    while not any(map(_has_kernel, program.children(recursive=True))):
         assert time.monotonic() < end, "no session"
         time.sleep(0.005)
+
+
+def _has_kernel(session: psutil.Process) -> bool:
+    try:
+        return any(os.path.basename(area.path) == "kernel.so" for area in session.memory_maps())
+    except psutil.Error:  # The session ended.
+        return False
 
 
 def export(directory: Path, name: str, *call: str | int) -> str:

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from fleets import await_session, export, inputs, kill, local_fleet
+from fleets import await_kernel, export, inputs, kill, local_fleet
 
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm_droplet_ms.cli import main
@@ -128,7 +128,7 @@ def test_a_killed_server_costs_no_candidate(fleet, runner_of, kernels):
     killed = fleet.servers["pair"][0]
 
     def end():
-        await_session(killed)
+        await_kernel(killed)
         kill(killed)
 
     thread = threading.Thread(target=end)
