@@ -17,7 +17,7 @@ def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
     alike = unlike = 0
     for score, sec in zip(scores, secs, strict=True):
         order = _order(secs, sec)
-        alike += int((order * _order(-scores, -score)).sum())
+        alike -= int((order * _order(scores, score)).sum())
         unlike += int(np.count_nonzero(order))
     return 0.5 * (1.0 + alike / unlike) if unlike else float("nan")
 
