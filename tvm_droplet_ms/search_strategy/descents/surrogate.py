@@ -78,7 +78,9 @@ class SurrogateDescent:
     32 and 64 trials where a Gaussian process in its place had 0.95, 0.98 and 0.99 (48 workloads,
     three folds, three seeds). To let the prior, once it has learned from the task, choose half of a
     batch among the 24 points of largest expected improvement makes kernels 1.01 times as fast after
-    64 trials (0.98 to 1.05; ten layers, two seeds, live, 2026-11-27).
+    64 trials (0.98 to 1.05; ten layers, two seeds, live, 2026-11-27). Every second batch from the
+    other sketches, once 16 trials have gained nothing: 1.01 at 64 and 128 (0.98 to 1.06 and 0.99 to
+    1.03; six layers, three seeds).
 
     ``batch_size``: the most candidates of the next batch.
     """
