@@ -73,7 +73,7 @@ def await_kernel(server: Server, secs: float = 30.0) -> None:
     program = psutil.Process(server.proc._proc.pid)
     end = time.monotonic() + secs
     while not any(map(_has_kernel, program.children(recursive=True))):
-        assert time.monotonic() < end, "no session"
+        assert time.monotonic() < end, "no kernel was loaded"
         time.sleep(0.005)
 
 
