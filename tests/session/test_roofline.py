@@ -5,7 +5,8 @@ import pytest
 
 import tvm
 from tvm import te, topi
-from tvm_droplet_ms.host import blas_gflops
+from tvm_droplet_ms.host import blas_gflops, host_target
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
 from tvm_droplet_ms.session.roofline import (
     WORKING_SETS,
     MachineRates,
@@ -70,3 +71,22 @@ def test_work_of_half_precision_moves_half_the_bytes():
     image = te.placeholder((64,), dtype="float16", name="image")
     mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
     assert task_work(mod).bytes == 2 * (64 + 64)
+
+
+def dense(dtype):
+    a, w = (te.placeholder((16, 16), dtype, name) for name in ("a", "w"))
+    k = te.reduce_axis((0, 16), "k")
+    wide = "int32" if "int" in dtype else "float32"
+    c = te.compute((16, 16), lambda i, j: te.sum(a[i, k].astype(wide) * w[j, k].astype(wide), k))
+    return task_work(tvm.IRModule({"main": te.create_prim_func([a, w, c])}))
+
+
+def test_products_of_narrow_types_are_as_many_a_lane_as_the_cpu_adds_up():
+    target = host_target()
+    units = {"int8": dot_unit(target), "bfloat16": half_unit(target), "float32": None}
+    for dtype, unit in units.items():
+        work = dense(dtype)
+        assert work.rate == (1 if unit is None else unit.depth)
+        assert work.flops == dense("float32").flops
+    # 2,048 operations at 10 of float32 in a second are 51.2 seconds at four times the rate.
+    assert MachineRates(10.0, (1,), (1e12,)).lower_bound(Work(2048, 1, 4)) == pytest.approx(51.2)

@@ -13,7 +13,7 @@ from .kernel import is_kernel
 if TYPE_CHECKING:
     import numpy as np
 
-OF_MODELS = ("shape", "dim", "shares", "allow_winograd", "tolerance", "against")
+OF_MODELS = ("shape", "dim", "shares", "allow_winograd", "allow_bfloat16", "tolerance", "against")
 """Options that say nothing about a kernel."""
 
 OF_KERNELS = ("target", "target_us", "tracker", "key")
@@ -123,3 +123,8 @@ def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     if not arrays:
         raise OptionError(f"--inputs {path!r} holds no array: expected one by the name of an input")
     return arrays
+
+
+def trials_left(asked: int | None, spent: int) -> int | None:
+    """The trials that are left of a model's; None for no limit."""
+    return None if asked is None else max(0, asked - spent)

@@ -28,7 +28,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import (
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
 
-from ..search_strategy.byte_products.dot_intrinsics import register_dots
+from ..search_strategy.dot_products.dot_intrinsics import register_dots
 from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 

@@ -27,7 +27,7 @@ from ..display.state import shortened
 from ..measure import fast_measure
 from ..measure.allocation import GivenArguments
 from ..progress import quiet_tvm
-from ..search_strategy.byte_products.dot_space import sound_space
+from ..search_strategy.dot_products.dot_space import sound_space
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.database import open_database

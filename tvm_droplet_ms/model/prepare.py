@@ -8,6 +8,7 @@ from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
+from .halves.half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
@@ -19,12 +20,13 @@ from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
 
 
-def prepare_graph() -> tvm.transform.Pass:
+def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
     """Make the pass that prepares a Relax model for tuning on a CPU.
 
     It removes dropouts, folds constants and batch norms, and computes convolutions in NHWC. The
     parameters and results of the functions keep their shapes and layouts. The weights have to be
     constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
+    ``halves``: whether convolutions and dense layers may be computed of bfloat16.
 
     Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
     and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
@@ -59,6 +61,7 @@ def prepare_graph() -> tvm.transform.Pass:
             sink_reshapes(),
             pad_channels(),
             relax.transform.DeadCodeElimination(),
+            *([compute_in_bfloat16()] if halves else []),
             share_constants(),
         ],
         name="PrepareGraph",

@@ -15,11 +15,11 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
 from .batch_size import growing_batch, least_batch
-from .byte_products.dot_intrinsics import register_dots
-from .byte_products.dot_space import sound_schedules
 from .candidates import Replayer
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
+from .dot_products.dot_intrinsics import register_dots
+from .dot_products.dot_space import sound_schedules
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .drafting.launch_mask import LaunchMask
 from .explorers import (

@@ -8,7 +8,7 @@ at the bandwidth. The bounds rank kernels and say when to stop; they are estimat
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -16,7 +16,7 @@ from typing import Any
 
 import tvm_ffi
 
-from ..host import copy_bandwidth, tvm_num_threads
+from ..host import copy_bandwidth, host_target, tvm_num_threads
 from .peak import peak_flops
 
 WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
@@ -34,11 +34,13 @@ LEAST_BOUND = 1e-9
 class Work:
     """The work of one run of a kernel.
 
-    ``flops``: floating-point operations. ``bytes``: bytes of its inputs and outputs.
+    ``flops``: operations. ``bytes``: bytes of its inputs and outputs. ``rate``: how many of its
+    operations take the time of one of float32.
     """
 
     flops: float
     bytes: float
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class MachineRates:
 
     def lower_bound(self, work: Work) -> float:
         """The roofline of a kernel in seconds: the longer of computing and moving."""
-        return max(work.flops / self.flops_per_sec, work.bytes / self.bandwidth(work.bytes))
+        computing = work.flops / (work.rate * self.flops_per_sec)
+        return max(computing, work.bytes / self.bandwidth(work.bytes))
 
 
 def task_work(mod: Any) -> Work:
@@ -72,8 +75,9 @@ def task_work(mod: Any) -> Work:
 
     ``mod``: the workload: one function ``main`` of static shapes. Returns the operations as
     ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the products alone for a
-    Winograd convolution, of whose transforms it counts every branch; and the bytes of the
-    function's buffers. Raises ``ValueError`` if a buffer's shape is not constant.
+    Winograd convolution, of whose transforms it counts every branch; the bytes of the function's
+    buffers; and the rate of products of bytes and of bfloat16 (``dot_products``). Raises
+    ``ValueError`` if a buffer's shape is not constant.
     """
     from tvm import DataType
     from tvm.s_tir.analysis import estimate_tir_flops
@@ -82,6 +86,7 @@ def task_work(mod: Any) -> Work:
     from ..model.kernels.winograd.convolution_kernels import implementation_of
 
     sizes = []
+    types: list[str] = []
     for argument in ArgInfo.from_entry_func(mod, remove_preproc=True):
         try:
             extents = [int(extent) for extent in argument.shape]
@@ -89,12 +94,30 @@ def task_work(mod: Any) -> Work:
             raise ValueError(
                 f"an argument of the task has the shape {list(argument.shape)}, expected constants"
             ) from error
-        sizes.append(prod(extents) * int(DataType(str(argument.dtype)).itemsize))
+        types.append(str(argument.dtype))
+        sizes.append(prod(extents) * int(DataType(types[-1]).itemsize))
     flops = max(0.0, float(estimate_tir_flops(mod)))
     what = implementation_of(mod)
     if what is not None and what.tile is not None:
         flops = min(flops, what.flops)
-    return Work(flops, float(sum(sizes)))
+    return Work(flops, float(sum(sizes)), _rate(types))
+
+
+def _rate(types: Sequence[str]) -> float:
+    """The products that an instruction of this CPU adds to each lane, by a kernel's arguments."""
+    for dtypes, depth in _depths().items():
+        if sum(dtype in dtypes for dtype in types) > 1:
+            return float(depth)
+    return 1.0
+
+
+@cache
+def _depths() -> dict[tuple[str, ...], int]:
+    """The products that this CPU's instructions add to each lane, by the types of the factors."""
+    from ..search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+
+    units = dot_unit(host_target()), half_unit(host_target())
+    return {unit.dtypes: unit.depth for unit in units if unit is not None}
 
 
 def task_bound(mod: Any, rates: MachineRates) -> float | None:

@@ -48,15 +48,16 @@ from .watch import Watch
 logger = logging.getLogger(__name__)
 
 
-def graph_passes() -> list[NamedPass]:
+def graph_passes(*, halves: bool = False) -> list[NamedPass]:
     """The passes of ``prepare_graph`` with their names."""
-    return [(str(step.info.name), step) for step in prepare_graph().passes]
+    return [(str(step.info.name), step) for step in prepare_graph(halves=halves).passes]
 
 
 class ModelTuning:
     """One run of ``tune``, or of one of its shapes.
 
-    ``shape``: its place among several shapes; None where there is one.
+    ``shape``: its place among several shapes; None where there is one. ``halves``: whether it
+    computes in bfloat16.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class ModelTuning:
         *,
         watch: Watch | None = None,
         shape: OneShape | None = None,
+        halves: bool = False,
     ) -> None:
         self._shape = shape
         self._layouts = None if shape is None else shape.layouts
@@ -104,7 +106,12 @@ class ModelTuning:
             suffix="" if shape is None else shape.suffix,
         )
         self._agreement = Agreement(
-            imported.mod, graph_passes(), check, parts, self._note, locate=imported.locate
+            imported.mod,
+            graph_passes(halves=halves),
+            check,
+            parts,
+            self._note,
+            locate=imported.locate,
         )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:

@@ -8,11 +8,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
+from ..search_strategy.dot_products.dot_intrinsics import half_unit
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
@@ -20,7 +21,13 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
-from .check.output_check import EXACT_TOLERANCE, WINOGRAD_TOLERANCE, OutputCheck, make_check
+from .check.output_check import (
+    EXACT_TOLERANCE,
+    HALF_TOLERANCE,
+    WINOGRAD_TOLERANCE,
+    OutputCheck,
+    make_check,
+)
 from .experience.strategy import Experience
 from .frontends import import_model
 from .frontends.extents import Dims, Shapes
@@ -35,6 +42,8 @@ from .several_shapes.tune_buckets import tune_buckets
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
+
+Precision = Literal["float32", "bfloat16"]
 
 
 def tune(
@@ -52,6 +61,7 @@ def tune(
     patience: int | None = None,
     work_dir: str | os.PathLike[str] | None = None,
     exact: bool = True,
+    precision: Precision = "float32",
     tolerance: float | None = None,
     inputs: Inputs | Sequence[Inputs] | None = None,
     callbacks: Sequence[MeasureCallback] = (),
@@ -104,9 +114,14 @@ def tune(
     exact : bool
         Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
         is taken where it is faster.
+    precision : Literal["float32", "bfloat16"]
+        What convolutions and dense layers multiply. "bfloat16" rounds their inputs and weights to
+        eight significant bits and adds up in float32, on CPUs with AVX512_BF16: less exact, and up
+        to twice as fast.
     tolerance : float | None
         The largest deviation of an output from the reference's, relative to the scale of the
-        output's row; see ``OutputCheck``. None for 1e-4, or 1e-3 with ``exact=False``.
+        output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 2e-2 in
+        bfloat16.
     inputs : Inputs | Sequence[Inputs] | None
         Values of inputs by name for the check, such as indices. Others are random. A list as for
         `shapes`.
@@ -146,10 +161,13 @@ def tune(
         experience = Experience(prior, known)
     except ValueError as error:
         raise ModelError(f"{error}") from error
-    if tolerance is None:
-        tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
     set_worker_threads(threads)
     cpu = cpu_target(target, threads)
+    _check_precision(precision, cpu)
+    if tolerance is None:
+        tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
+        if precision == "bfloat16":
+            tolerance = HALF_TOLERANCE
     directory = open_work_dir(work_dir, cpu, threads)
 
     def prepare(bucket: BucketOptions) -> _Prepared:
@@ -194,6 +212,7 @@ def tune(
             experience,
             watch=Watch(directory, callbacks, progress, patience, stop),
             shape=shape,
+            halves=precision == "bfloat16",
         )
         result = tuning.run(request, trials)
         return replace(result, notes=(*prepared.notes, *result.notes))
@@ -250,3 +269,14 @@ def _check_numbers(
         raise ModelError(str(error)) from error
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise ModelError(f"tolerance={tolerance!r}: expected a positive number")
+
+
+def _check_precision(precision: str, target: Target) -> None:
+    if precision not in get_args(Precision):
+        known = ", ".join(map(repr, get_args(Precision)))
+        raise ModelError(f"precision={precision!r}: expected one of {known}")
+    if precision == "bfloat16" and half_unit(target) is None:
+        raise ModelError(
+            f"precision='bfloat16': the CPU {target.attrs.get('mcpu')!r} has no AVX512_BF16, "
+            "by which it is faster: leave it out (--allow-bfloat16)"
+        )

@@ -70,7 +70,7 @@ def _onnxruntime(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     return lambda: session.run(None, feeds)
 
 
-def _openvino(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
+def _openvino(model: ModelFiles, inputs: Arrays, threads: int, precision: str = "f32") -> Run:
     import openvino
 
     options = {
@@ -78,7 +78,7 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
         # It computes in bfloat16 where the CPU can, unless it is told not to.
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = openvino.Core().compile_model(str(model.onnx), "CPU", options)
     request = compiled.create_infer_request()
@@ -89,6 +89,10 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
         return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
 
     return run
+
+
+def _openvino_of_halves(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
+    return _openvino(model, inputs, threads, "bf16")
 
 
 def _torch(model: ModelFiles, inputs: Arrays, threads: int, **options: Any) -> Run:
@@ -175,3 +179,8 @@ BASELINES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
     "MNN": _mnn,
 }
 """All programs by name. MNN computes convolutions by Winograd, the others directly."""
+
+OF_HALVES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
+    "OpenVINO, bfloat16": _openvino_of_halves
+}
+"""Programs that compute in bfloat16, to compare models with that do."""

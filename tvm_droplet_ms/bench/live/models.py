@@ -28,7 +28,9 @@ from ..model_zoo import MODELS
 from ..quantized_models import QUANTIZED_MODELS
 from .store import ResultStore, given_files, make_parser, make_store
 
-METHODS = ("tune", "tune to the end", "tune with winograd", "static_shape_tuning")
+IN_BFLOAT16 = "tune in bfloat16"
+
+METHODS = ("tune", "tune to the end", "tune with winograd", IN_BFLOAT16, "static_shape_tuning")
 """``tune to the end`` never stops early (``stop=None``); ``static_shape_tuning`` is TVM's pipeline
 in its strongest form: see ``models_tvm``."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...tuning import tune
 from ..quantized_models import load_any_model
-from .models import run_name
+from .models import IN_BFLOAT16, run_name
 from .models_tvm import tune_with_tvm
 from .store import Task, environment, serve
 
@@ -36,6 +36,7 @@ def tune_model(task: Task) -> dict[str, Any]:
             time_budget_s=deadline - time.monotonic(),
             work_dir=work_dir,
             exact=settings["method"] != "tune with winograd",
+            precision="bfloat16" if settings["method"] == IN_BFLOAT16 else "float32",
             stop=None if settings["method"] == "tune to the end" else "auto",
             seed=settings["seed"],
             threads=settings["threads"],

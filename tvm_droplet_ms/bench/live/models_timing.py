@@ -12,8 +12,9 @@ from ...measure import TaskFailed
 from ...session.threads import set_own_threads
 from ...tuning.frontends import import_model
 from ..quantized_models import load_any_model
-from .baselines import BASELINES
+from .baselines import BASELINES, OF_HALVES
 from .gpu.rows import last_words
+from .models import IN_BFLOAT16
 from .programs import Program, time_in_turns
 from .store import Task, environment, serve
 
@@ -37,7 +38,8 @@ def time_programs(task: Task) -> dict[str, Any]:
         name: {"library": str(task.out / library)}
         for name, library in settings["libraries"].items()
     }
-    given |= {name: {"name": name} for name in BASELINES}
+    has_halves = any(name.startswith(IN_BFLOAT16) for name in given)
+    given |= {name: {"name": name} for name in (*BASELINES, *(OF_HALVES if has_halves else ()))}
     programs: dict[str, Program] = {}
     refused: dict[str, str] = {}
     shared = {"model": settings["model"], "threads": settings["threads"]}

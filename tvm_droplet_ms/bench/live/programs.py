@@ -110,7 +110,7 @@ def _make(
             return outputs
 
         return run
-    from .baselines import BASELINES, ModelFiles
+    from .baselines import BASELINES, OF_HALVES, ModelFiles
 
-    make = BASELINES[settings["name"]]
+    make = {**BASELINES, **OF_HALVES}[settings["name"]]
     return make(ModelFiles(settings["model"], folder), list(inputs), settings["threads"])

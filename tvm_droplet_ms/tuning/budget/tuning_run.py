@@ -22,7 +22,7 @@ from tvm.s_tir.meta_schedule.tune import tune_tasks
 from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
-from ...search_strategy.byte_products.dot_space import sound_space
+from ...search_strategy.dot_products.dot_space import sound_space
 from ...search_strategy.logger import logger
 from ...session.roofline import MachineRates, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable

@@ -38,6 +38,9 @@ row; a hundred times what was seen on the models of the tests."""
 WINOGRAD_TOLERANCE = 1e-3
 """The same where Winograd convolutions are allowed: one with 4x4 tiles has an error of 1e-5."""
 
+HALF_TOLERANCE = 2e-2
+"""The same where products are of bfloat16, whose rounding is 2e-3 of a number."""
+
 MOVED_RUNS = 3
 """Runs of the reference with moved inputs, for each set."""
 

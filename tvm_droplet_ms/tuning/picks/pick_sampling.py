@@ -13,9 +13,9 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
-from ...search_strategy.byte_products.dot_space import sound_space
 from ...search_strategy.candidates import Replayer
 from ...search_strategy.design_spaces import DesignSpaces
+from ...search_strategy.dot_products.dot_space import sound_space
 from ...search_strategy.explorers.random_sampling import RandomExploration
 from ...search_strategy.history import History
 from ...search_strategy.known.known_schedules import KnownLike, find_schedules

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legalisation of grouped NHWC convolutions, with an axis for the groups."""
+"""The legalisation of NHWC convolutions: grouped ones have an axis for the groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,7 @@ import tvm
 from tvm import relax, te, topi
 
 from ...bindings import array_of, constant, static_shape
+from ...halves.half_convolution import call_half_convolution, is_half_convolution
 from ...layers import layouts_of
 from .packed_groups import (
     LEAST_OUTPUTS,
@@ -24,11 +25,14 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
-    constant and a group has enough outputs, or else `grouped_convolution`. Everything else is
-    legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
-    TVM's form suits. ``builder``: the builder that emits the kernel. ``call``: a call of
-    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalise it.
+    constant and a group has enough outputs, or else `grouped_convolution`. One of bfloat16 becomes
+    `half_convolution`. Everything else is legalised by TVM: one group, other layouts, and groups of
+    one input channel (depthwise), which TVM's form suits. ``builder``: the builder that emits the
+    kernel. ``call``: a call of ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself
+    where TVM cannot legalise it.
     """
+    if is_half_convolution(call):
+        return call_half_convolution(builder, call)
     if not is_grouped(call):
         return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
     if is_packable(call):

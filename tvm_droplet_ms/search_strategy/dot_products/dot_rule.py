@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of products of bytes on x86 CPUs: a schedule rule for MetaSchedule.
+"""The design spaces of dot products on x86 CPUs: a schedule rule for MetaSchedule.
 
 A tile of rows and vectors is added up in registers by tensor intrinsics, and what follows is
 computed for each tile. Weights that are not packed are packed first: once, when a model is
 compiled, where they are constant, and otherwise in each run.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -15,7 +16,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
-from .dot_intrinsics import DotUnit, register_dots
+from .dot_intrinsics import DotUnit, imported_code, register_dots
 from .find_dot import FoundDot, find_dot
 
 FEWEST_USES = 16
@@ -29,21 +30,23 @@ _FINISHED = "pragma_unroll_explicit"
 of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
 loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
 
+_IMPORTED = "pragma_import_llvm"
+
 _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 
 
 @derived_object
 class DotProducts(PyScheduleRule):
-    """Schedules blocks that add products of bytes; others are left to the other rules.
+    """Schedules blocks that add products of bytes or of bfloat16; others are for other rules.
 
-    ``unit``: what the CPU has. ``is_parallel``: whether several threads share a kernel.
+    ``units``: what the CPU has. ``is_parallel``: whether several threads share a kernel.
     """
 
-    def __init__(self, unit: DotUnit, is_parallel: bool) -> None:
+    def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
         """Constructor"""
         super().__init__()
         register_dots()
-        self._unit = unit
+        self._units = units
         self._is_parallel = is_parallel
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -52,8 +55,9 @@ class DotProducts(PyScheduleRule):
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
         """The design spaces: one for each length of the tiles in vectors."""
         node = sch.get(block)
-        found = find_dot(node, self._unit)
-        if found is None or len(sch.get_loops(block)) != len(node.iter_vars):
+        finds = ((unit, find_dot(node, unit)) for unit in self._units)
+        unit, found = next((find for find in finds if find[1] is not None), (None, None))
+        if unit is None or found is None or len(sch.get_loops(block)) != len(node.iter_vars):
             return [sch]
         if found.packed_axes is not None:
             is_constant = _is_layout_free(sch, found.weights)
@@ -63,7 +67,7 @@ class DotProducts(PyScheduleRule):
         last = _inlined_consumers(sch, block)
         rows = _extent_of_rows(node, found)
         vectors = int(node.iter_vars[found.lane].dom.extent) // found.dot.lanes
-        registers = self._unit.registers - _SPARE_REGISTERS
+        registers = unit.registers - _SPARE_REGISTERS
         spaces = []
         for length in tile_lengths(rows, vectors, registers):
             space = sch.copy()
@@ -73,7 +77,7 @@ class DotProducts(PyScheduleRule):
 
     def clone(self) -> ScheduleRule:
         """A rule for the same CPU."""
-        return DotProducts(self._unit, self._is_parallel)
+        return DotProducts(self._units, self._is_parallel)
 
 
 def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
@@ -98,7 +102,7 @@ def _is_layout_free(schedule: Schedule, weights: Any) -> bool:
 
 
 def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
-    """Make a copy of the weights in which a vector's bytes lie side by side."""
+    """Make a copy of the weights in which a vector's numbers lie side by side."""
     assert found.packed_axes is not None
     lane, step = found.packed_axes
     lanes, depth = found.dot.lanes, found.dot.depth
@@ -208,6 +212,9 @@ def _tile(
         schedule.parallel(first)
     for loop in (first, tile[-1]):
         schedule.annotate(loop, _FINISHED, 1)
+    code = imported_code(found.dot)
+    if code is not None:
+        schedule.annotate(first, _IMPORTED, code)
     if last is not None:
         schedule.reverse_compute_at(last, middle[-1], preserve_unit_loops=True)
     zeros = schedule.decompose_reduction(dot, sums[0])

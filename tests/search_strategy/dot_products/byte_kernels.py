@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that add up products of bytes, and what they compute, by NumPy."""
+"""Kernels that add up products of bytes or bfloat16, and what they compute, by NumPy."""
 
+import ml_dtypes
 import numpy as np
 
 from tvm import te, tirx
 from tvm_droplet_ms.kernel_tuning.call import module_of
 
-LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
+LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "bfloat16": (-8, 8)}
+"""The least and the greatest values. Sums of products of integers of bfloat16 are exact."""
 
 
 def _sum(one, other, axes):
-    return te.sum(one.astype("int32") * other.astype("int32"), axes)
+    wide = "float32" if str(one.dtype) == "bfloat16" else "int32"
+    return te.sum(one.astype(wide) * other.astype(wide), axes)
 
 
 def dense(rows, columns, depth, types=("uint8", "int8"), by_column=False, free=False):
@@ -76,7 +79,7 @@ def convolution(size, inputs, outputs, groups=1, stride=1, types=("uint8", "int8
     own, made = inputs // groups, outputs // groups
     a = te.placeholder((1, size, size, inputs), types[0], name="a")
     w = te.placeholder((3, 3, own, outputs), types[1], name="w")
-    zero = tirx.const(0, types[0])
+    zero = tirx.const(0.0 if types[0] == "bfloat16" else 0, types[0])
 
     def padded(n, y, x, c):
         is_inside = tirx.all(y >= 1, y <= size, x >= 1, x <= size)
@@ -111,9 +114,9 @@ def convolved(a, w, groups, stride):
 
 
 def values(generator, shape, dtype):
-    """Random bytes, of which many are the least or the greatest one."""
+    """Random integers of a type, of which many are the least or the greatest one."""
     limits = LIMITS[dtype]
     found = generator.integers(limits[0], limits[1] + 1, shape)
     extreme = generator.random(shape) < 0.5
     found[extreme] = generator.choice(limits, shape)[extreme]
-    return found.astype(dtype)
+    return found.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)

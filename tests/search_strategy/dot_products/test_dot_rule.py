@@ -22,16 +22,19 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.search_strategy.byte_products.dot_intrinsics import dot_unit
-from tvm_droplet_ms.search_strategy.byte_products.dot_rule import tile_lengths
-from tvm_droplet_ms.search_strategy.byte_products.dot_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
+from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
 
 HOST = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1})
 TWO = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 2})
 PLAIN = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
+INSTRUCTIONS = ("pmadd", "vpdpbusd", "dot_bf16")
 HAS_DOTS = dot_unit(HOST) is not None
+HALVES = ("bfloat16", "bfloat16")
 pytestmark = pytest.mark.skipif(not HAS_DOTS, reason="this CPU has no AVX2")
+needs_halves = pytest.mark.skipif(half_unit(HOST) is None, reason="this CPU has no AVX512_BF16")
 
 
 def scheduled(module, target=HOST, seed=1):
@@ -44,7 +47,7 @@ def scheduled(module, target=HOST, seed=1):
     replayer = Replayer(module, postprocs, random.Random(seed))
     candidates = [replayer.replay(space.trace) for space in spaces]
     found = [each.schedule.mod for each in candidates if each is not None]
-    assert found and all("pmadd" in str(mod) or "vpdpbusd" in str(mod) for mod in found)
+    assert found and all(any(name in str(mod) for name in INSTRUCTIONS) for mod in found)
     return found
 
 
@@ -86,6 +89,25 @@ def test_convolution(groups, stride, target):
     module = convolution(14, 32, 32, groups, stride)
     shapes = [(1, 14, 14, 32), (3, 3, 32 // groups, 32)]
     check(module, shapes, ("uint8", "int8"), lambda a, w: convolved(a, w, groups, stride), target)
+
+
+@needs_halves
+@pytest.mark.parametrize("target", [HOST, TWO], ids=["host", "two threads"])
+def test_dense_of_halves(target):
+    """Also of 19 rows, and of columns that vectors of 16 lanes do not divide."""
+    for rows, columns in ((48, 64), (19, 24)):
+        module = dense(rows, columns, 64, HALVES)
+        shapes = [(rows, 64), (columns, 64)]
+        check(module, shapes, HALVES, lambda a, w: product(a, w.T), target)
+
+
+@needs_halves
+@pytest.mark.parametrize(("groups", "stride"), [(1, 1), (2, 2)])
+def test_convolution_of_halves(groups, stride):
+    """The padded image and the packed weights stay halves inside of the kernel."""
+    module = convolution(14, 32, 32, groups, stride, HALVES)
+    shapes = [(1, 14, 14, 32), (3, 3, 32 // groups, 32)]
+    check(module, shapes, HALVES, lambda a, w: convolved(a, w, groups, stride))
 
 
 def test_what_follows_is_computed_for_each_tile():

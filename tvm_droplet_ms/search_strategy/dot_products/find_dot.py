@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the dot products of bytes of a block, and how its weights must be packed for them."""
+"""Finds the dot products that a block adds up, and how its weights must be packed for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tvm.ir.prim.expr import Add, Cast, Mul
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm, IterVar
 
-from .dot_intrinsics import BYTES, Dot, DotUnit
+from .dot_intrinsics import Dot, DotUnit
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ class FoundDot:
 def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
     """The dot products of a block; None where it has none that `unit` computes.
 
-    The block adds products of two bytes, widened to int32. The first factor is what all lanes
-    share, so that activations come before weights, as operators of TVM have them.
+    The block adds products of two bytes, widened to int32, or of two bfloat16, to float32. The
+    first factor is what all lanes share, so that activations come before weights, as operators of
+    TVM have them.
     """
-    factors = _factors(block)
+    factors = _factors(block, unit)
     axes = list(block.iter_vars)
     if factors is None or not all(isinstance(axis.dom.extent, IntImm) for axis in axes):
         return None
@@ -65,10 +66,10 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
     return None
 
 
-def _factors(block: Any) -> tuple[Any, Any] | None:
+def _factors(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
     """The two loads whose products a block adds up."""
     total = getattr(block.body, "value", None)
-    if block.init is None or not isinstance(total, Add) or str(total.ty) != "int32":
+    if block.init is None or not isinstance(total, Add):
         return None
     before, added = total.a, total.b
     if not isinstance(before, TensorLoad) or not isinstance(added, Mul):
@@ -80,7 +81,10 @@ def _factors(block: Any) -> tuple[Any, Any] | None:
     loads = [factor.value for factor in (added.a, added.b) if isinstance(factor, Cast)]
     if len(loads) != 2 or not all(isinstance(load, TensorLoad) for load in loads):
         return None
-    if not all(_is_plain(load.source) and str(load.source.dtype) in BYTES for load in loads):
+    types = [str(load.source.dtype) for load in loads]
+    if not all(_is_plain(load.source) for load in loads) or not {*types} <= {*unit.dtypes}:
+        return None
+    if str(total.ty) != Dot(1, unit.depth, *types).sums:
         return None
     if loads[0].source.same_as(loads[1].source):
         return None  # A copy that is packed would take the place of both.

@@ -11,11 +11,13 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.target import Target
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.search_strategy.byte_products.dot_intrinsics import (
-    BYTES,
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
+    HALVES,
     Dot,
     DotUnit,
     dot_unit,
+    half_unit,
+    imported_code,
     register_dots,
 )
 
@@ -31,11 +33,12 @@ def units() -> list[DotUnit]:
 
 
 def dots() -> list[Dot]:
+    half = half_unit(host_target())
     return [
         Dot(lanes, unit.depth, *types)
-        for unit in units()
+        for unit in (*units(), *([half] if half else []))
         for lanes in unit.lanes
-        for types in product(BYTES, repeat=2)
+        for types in product(unit.dtypes, repeat=2)
     ]
 
 
@@ -57,6 +60,8 @@ def library():
         schedule.reorder(row, columns, steps, lanes, products)
         block = schedule.blockize(lanes)
         schedule.decompose_reduction(block, steps)
+        if (code := imported_code(dot)) is not None:
+            schedule.annotate(row, "pragma_import_llvm", code)
         schedule.tensorize(block, dot.name)
         name = dot.name.replace(".", "_")
         functions[name] = schedule.mod["main"].with_attr("global_symbol", name)
@@ -70,11 +75,12 @@ def test_dots_are_exact(library, dot):
     pairs = [[values(generator, *each) for each in zip(shapes, (dot.shared, dot.own), strict=True)]]
     # All factors the least or the greatest: saturation of words or sums would show.
     for one, other in product(LIMITS[dot.shared], LIMITS[dot.own]):
-        pairs.append([np.full(shapes[0], one, dot.shared), np.full(shapes[1], other, dot.own)])
+        extremes = zip(shapes, (one, other), pairs[0], strict=True)
+        pairs.append([np.full(shape, value, each.dtype) for shape, value, each in extremes])
     for a, w in pairs:
         packed = w.reshape(COLUMNS // dot.lanes, dot.lanes, DEPTH // dot.depth, dot.depth)
         arguments = [a, np.ascontiguousarray(packed.transpose(0, 2, 1, 3))]
-        out = tvm.runtime.empty((ROWS, COLUMNS), "int32")
+        out = tvm.runtime.empty((ROWS, COLUMNS), dot.sums)
         library[dot.name.replace(".", "_")](*map(tvm.runtime.tensor, arguments), out)
         np.testing.assert_array_equal(out.numpy(), a.astype("int64") @ w.T.astype("int64"))
 
@@ -89,3 +95,9 @@ def test_units_follow_the_features_of_a_cpu():
     assert unit("haswell") == DotUnit((8, 4), 2, 16)
     assert unit("x86-64") is None
     assert dot_unit(Target("nvidia/nvidia-a100")) is None
+    assert half_unit(Target("nvidia/nvidia-a100")) is None
+    halves = {
+        cpu: half_unit(Target({"kind": "llvm", "mcpu": cpu})) for cpu in ("znver4", "haswell")
+    }
+    assert halves == {"znver4": DotUnit((16, 8, 4), 2, 32, HALVES), "haswell": None}
+    assert half_unit(Target({"kind": "llvm", "mcpu": "cascadelake"})) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design space of a kernel of bytes, in place of TVM's, which is wrong."""
+"""The design space of dot products, in place of TVM's, which is wrong for bytes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
-from .dot_intrinsics import BYTES, dot_unit
+from .dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
 from .dot_rule import DotProducts
 
 FROM_TARGET = "post-order-apply"
@@ -33,14 +33,14 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
     another rule vectorizes the loops around it, which does not compile, and weights that are not
     packed match it and give wrong numbers. Kernels that read bytes get ``DotProducts`` in its
-    place. ``space``: what was asked for. Returns `space`, or another one in place of
-    ``FROM_TARGET``.
+    place, and so do those that read bfloat16, for which TVM has no rule. ``space``: what was asked
+    for. Returns `space`, or another one in place of ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET
-    if not (is_default and is_x86 and _reads_bytes(mod)):
+    if not (is_default and is_x86 and _reads_narrow(mod)):
         return space
-    return _space_of_bytes(target)
+    return _space_of_dots(target)
 
 
 def sound_schedules(
@@ -52,28 +52,28 @@ def sound_schedules(
     """
     if not any(_is_broken(schedule) for schedule in schedules):
         return schedules
-    space = _space_of_bytes(target)
+    space = _space_of_dots(target)
     context = TuneContext(mod, target=target, space_generator=space, rand_state=seed)
     return list(context.generate_design_space())
 
 
-def _space_of_bytes(target: Target) -> PostOrderApply:
+def _space_of_dots(target: Target) -> PostOrderApply:
     rules = list(ScheduleRule.create("llvm"))
-    unit = dot_unit(target)
-    if unit is not None:
+    units = [unit for unit in (dot_unit(target), half_unit(target)) if unit is not None]
+    if units:
         # Behind the rules that inline, before those that would tile the same blocks.
         place = next(n for n, rule in enumerate(rules) if isinstance(rule, AddRFactor))
-        rules.insert(place, DotProducts(unit, int(target.attrs.get("num-cores", 1)) > 1))
+        rules.insert(place, DotProducts(units, int(target.attrs.get("num-cores", 1)) > 1))
     return PostOrderApply(
         sch_rules=rules, postprocs=Postproc.create("llvm"), mutator_probs=Mutator.create("llvm")
     )
 
 
-def _reads_bytes(mod: IRModule) -> bool:
+def _reads_narrow(mod: IRModule) -> bool:
     loads: list[Any] = []
     for _, func in mod.functions_items():
         structural_walk(func, (TensorLoad, loads.append))
-    return any(str(load.source.dtype) in BYTES for load in loads)
+    return any(str(load.source.dtype) in (*BYTES, *HALVES) for load in loads)
 
 
 def _is_broken(schedule: Schedule) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor intrinsics for dot products of bytes.
+"""Tensor intrinsics for dot products of bytes, and of bfloat16.
 
-One of them adds, to each of some lanes of 32 bits, the products of a few bytes that all lanes share
-and as many of the lane's own. All are exact for all values:
+One of them adds, to each of some lanes of 32 bits, the products of a few numbers that all lanes
+share and as many of the lane's own. Those of bytes are exact for all values:
 
 - VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
   A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
@@ -10,6 +10,9 @@ and as many of the lane's own. All are exact for all values:
 - ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to.
   ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no
   signed word.
+
+``vdpbf16ps`` multiplies two bfloat16 each and adds them up in float32. TVM has no LLVM type for
+bfloat16, so a function in LLVM's own language makes vectors of it: see ``imported_code``.
 """
 
 from dataclasses import dataclass
@@ -25,9 +28,9 @@ from tvm.target.codegen import target_has_features
 from tvm.tirx.script import builder as T
 
 BYTES = ("int8", "uint8")
-"""The types of the operands."""
+HALVES = ("bfloat16",)
 
-_VNNI_DEPTH, _WORDS_DEPTH = 4, 2
+_VNNI_DEPTH, _WORDS_DEPTH, _HALVES_DEPTH = 4, 2, 2
 _SIGNS = -0x7F7F7F80
 """Four bytes of 128: by exclusive or, they make signed bytes of unsigned ones minus 128, and
 unsigned bytes of signed ones plus 128."""
@@ -41,7 +44,7 @@ class Dot:
 
     - ``lanes``: the sums that it adds to.
     - ``depth``: the products that it adds to each; 4 with VNNI, or else 2.
-    - ``shared``, ``own``: the types of the bytes that all lanes share, and of those that they do
+    - ``shared``, ``own``: the types of the numbers that all lanes share, and of those that they do
       not.
     """
 
@@ -55,28 +58,35 @@ class Dot:
         """The name under which it is registered."""
         return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}"
 
+    @property
+    def sums(self) -> str:
+        """The type that is added up in."""
+        return "float32" if self.own in HALVES else "int32"
+
 
 @dataclass(frozen=True)
 class DotUnit:
-    """What a CPU has for dot products of bytes.
+    """What a CPU has for dot products of numbers of some types.
 
     - ``lanes``: of its vectors, the longest first.
     - ``depth``: see ``Dot``.
     - ``registers``: the number of its vector registers.
+    - ``dtypes``: the types.
     """
 
     lanes: tuple[int, ...]
     depth: int
     registers: int
+    dtypes: tuple[str, ...] = BYTES
 
 
 def dot_unit(target: Target) -> DotUnit | None:
-    """The instructions of a target; None for others than x86 CPUs with AVX2."""
+    """The instructions for bytes of a target; None for others than x86 CPUs with AVX2."""
 
     def has(*features: str) -> bool:
-        return bool(target_has_features(list(features), target))
+        return _has(target, *features)
 
-    if target.kind.name != "llvm" or not has("avx2"):
+    if not has("avx2"):
         return None
     if has("avx512vnni", "avx512vl"):
         return DotUnit((16, 8, 4), _VNNI_DEPTH, 32)
@@ -87,12 +97,23 @@ def dot_unit(target: Target) -> DotUnit | None:
     return DotUnit((8, 4), _WORDS_DEPTH, 16)
 
 
+def half_unit(target: Target) -> DotUnit | None:
+    """The instructions for bfloat16 of a target; None for CPUs without AVX512_BF16."""
+    if not _has(target, "avx512bf16", "avx512vl"):
+        return None
+    return DotUnit((16, 8, 4), _HALVES_DEPTH, 32, HALVES)
+
+
+def _has(target: Target, *features: str) -> bool:
+    return target.kind.name == "llvm" and bool(target_has_features(list(features), target))
+
+
 @cache
 def register_dots() -> None:
     """Register all intrinsics, so that records replay that another machine has written."""
-    for lanes, depth, shared, own in product(
-        _WORD_PRODUCTS, (_VNNI_DEPTH, _WORDS_DEPTH), BYTES, BYTES
-    ):
+    of_bytes = product(_WORD_PRODUCTS, (_VNNI_DEPTH, _WORDS_DEPTH), BYTES, BYTES)
+    of_halves = product(_WORD_PRODUCTS, (_HALVES_DEPTH,), HALVES, HALVES)
+    for lanes, depth, shared, own in (*of_bytes, *of_halves):
         dot = Dot(lanes, depth, shared, own)
         if TensorIntrin.get(dot.name, allow_missing=True) is None:
             TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
@@ -107,7 +128,7 @@ def _description(dot: Dot) -> tirx.PrimFunc:
                 with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
                     lane, step = T.axis.remap("SR", [i, k])
                     one, other = (
-                        value.astype("int32") for value in (shared[step], own[lane, step])
+                        value.astype(dot.sums) for value in (shared[step], own[lane, step])
                     )
                     T.buffer_store(sums, sums[lane] + one * other, [lane])
         return builder.get()
@@ -115,6 +136,8 @@ def _description(dot: Dot) -> tirx.PrimFunc:
 
 def _implementation(dot: Dot) -> tirx.PrimFunc:
     add = _add_bytes if dot.depth == _VNNI_DEPTH else _add_words
+    if dot.own in HALVES:
+        add = _add_halves
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             shared, own, sums = _arguments(dot)
@@ -124,14 +147,14 @@ def _implementation(dot: Dot) -> tirx.PrimFunc:
                     dot,
                     shared.vload([0], f"{dot.shared}x{dot.depth}"),
                     own.vload([0, 0], f"{dot.own}x{dot.lanes * dot.depth}"),
-                    sums.vload([0], f"int32x{dot.lanes}"),
+                    sums.vload([0], f"{dot.sums}x{dot.lanes}"),
                 )
                 T.buffer_store(sums, total, [tirx.Ramp(0, 1, dot.lanes)])
         return builder.get()
 
 
 def _arguments(dot: Dot) -> tuple[Any, Any, Any]:
-    shapes = ((dot.depth,), dot.shared), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), "int32")
+    shapes = ((dot.depth,), dot.shared), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), dot.sums)
     return tuple(
         T.arg(name, T.Buffer(shape, dtype, offset_factor=1))
         for name, (shape, dtype) in zip("ABC", shapes, strict=True)
@@ -177,3 +200,43 @@ def _add_words(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
     return sums + tirx.call_llvm_pure_intrin(
         f"int32x{dot.lanes}", name, shared, tirx.Cast(words, own)
     )
+
+
+def _add_halves(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
+    """A call of the function of ``imported_code``.
+
+    It has the addresses of the operands, which it does not need: a buffer of bfloat16 inside of a
+    kernel whose address nothing takes becomes one of float32 (``BF16ComputeLegalize``).
+    """
+    addresses = [load.source.data for load in (shared, own)]
+    pair = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
+    own = tirx.reinterpret(f"int32x{dot.lanes}", own)
+    operands = (sums, pair, own, *addresses)
+    return tirx.call_pure_extern(f"float32x{dot.lanes}", _function(dot), *operands)
+
+
+def _function(dot: Dot) -> str:
+    return f"tvm_droplet_ms_dot_bf16_{dot.lanes}"
+
+
+def imported_code(dot: Dot) -> str | None:
+    """The functions that a kernel with an intrinsic calls, in LLVM's language; None for none.
+
+    A loop around it has them as ``pragma_import_llvm``, by which TVM puts them in.
+    """
+    if dot.own not in HALVES:
+        return None
+    sums, words, halves = (
+        f"<{count} x {kind}>"
+        for count, kind in ((dot.lanes, "float"), (dot.lanes, "i32"), (2 * dot.lanes, "bfloat"))
+    )
+    instruction = f"@llvm.x86.avx512bf16.dpbf16ps.{32 * dot.lanes}"
+    return f"""
+declare {sums} {instruction}({sums}, {halves}, {halves})
+define {sums} @{_function(dot)}({sums} %sums, {words} %shared, {words} %own, ptr %c, ptr %d) {{
+  %a = bitcast {words} %shared to {halves}
+  %b = bitcast {words} %own to {halves}
+  %total = call {sums} {instruction}({sums} %sums, {halves} %a, {halves} %b)
+  ret {sums} %total
+}}
+"""

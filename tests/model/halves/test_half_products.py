@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of bfloat16 compute what NumPy does of rounded numbers, and others stay as they are."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tvm
+from tvm import relax
+from tvm_droplet_ms.model.bindings import operator_name, values_of
+from tvm_droplet_ms.model.halves.half_products import compute_in_bfloat16
+from tvm_droplet_ms.model.kernels.registration import legalize_map
+
+
+def constant(generator, *shape):
+    return relax.const(generator.standard_normal(shape).astype("float32"))
+
+
+def module(make, shape):
+    """A module of what `make` emits of an input of a shape."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(make(builder, x))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def run(mod, x, legalize=None):
+    executable = tvm.compile(relax.transform.LegalizeOps(legalize)(mod), "llvm")
+    return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def types(mod):
+    """The types of the operands of each product."""
+    return [
+        tuple(str(each.ty.dtype) for each in value.args[:2])
+        for value in values_of(mod["main"])
+        if operator_name(value) in ("relax.matmul", "relax.nn.conv2d")
+    ]
+
+
+def rounded(array):
+    return array.astype(ml_dtypes.bfloat16).astype("float64")
+
+
+HALVES, SINGLES = ("bfloat16", "bfloat16"), ("float32", "float32")
+
+
+def test_dense_layer():
+    generator = np.random.default_rng(0)
+    weight, x = (generator.standard_normal(shape).astype("f4") for shape in ((32, 16), (5, 32)))
+    mod = module(lambda b, v: b.emit(relax.op.matmul(v, relax.const(weight))), x.shape)
+    half = compute_in_bfloat16()(mod)
+    assert types(half) == [HALVES]
+    found = run(half, x)
+    np.testing.assert_allclose(found, rounded(x) @ rounded(weight), rtol=1e-5, atol=1e-5)
+    # The difference from float32 is that of the rounding: a test of float32 would fail.
+    assert 1e-3 < np.abs(found - x @ weight).max() < 1e-1
+
+
+def test_convolution():
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((1, 6, 6, 8)).astype("f4")
+    weight = generator.standard_normal((3, 3, 8, 4)).astype("f4")
+
+    def make(builder, data):
+        return builder.emit(
+            relax.op.nn.conv2d(
+                data, relax.const(weight), padding=1, data_layout="NHWC", kernel_layout="HWIO"
+            )
+        )
+
+    half = compute_in_bfloat16()(module(make, x.shape))
+    assert types(half) == [HALVES]
+    padded = np.pad(rounded(x), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    expected = np.einsum("nyxcij,ijco->nyxo", windows, rounded(weight))
+    for legalize in (None, legalize_map()):
+        np.testing.assert_allclose(run(half, x, legalize), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_input_of_two_layers_is_rounded_once():
+    generator = np.random.default_rng(0)
+
+    def make(builder, x):
+        return builder.emit(
+            relax.op.add(
+                builder.emit(relax.op.matmul(x, constant(generator, 32, 16))),
+                builder.emit(relax.op.matmul(x, constant(generator, 32, 16))),
+            )
+        )
+
+    half = compute_in_bfloat16()(module(make, (4, 32)))
+    assert types(half) == [HALVES, HALVES]
+    names = [operator_name(value) for value in values_of(half["main"])]
+    assert names.count("relax.astype") == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "layouts"),
+    [
+        ((4, 33), (33, 16), None),
+        ((4, 32), (32, 6), None),
+        ((4, 8), (8, 16), None),
+        ((1, 6, 6, 3), (3, 3, 3, 8), {"data_layout": "NHWC", "kernel_layout": "HWIO"}),
+        ((1, 8, 6, 6), (4, 8, 3, 3), {}),
+        ((1, 6, 6, 8), (3, 3, 1, 8), {"data_layout": "NHWC", "kernel_layout": "HWIO", "groups": 8}),
+    ],
+    ids=["odd inputs", "six outputs", "few products", "image", "NCHW", "depthwise"],
+)
+def test_other_layers_stay(shape, weight, layouts):
+    generator = np.random.default_rng(0)
+
+    def make(builder, x):
+        w = constant(generator, *weight)
+        call = relax.op.matmul(x, w) if layouts is None else relax.op.nn.conv2d(x, w, **layouts)
+        return builder.emit(call)
+
+    mod = module(make, shape)
+    assert types(compute_in_bfloat16()(mod)) == [SINGLES]
+
+
+def test_products_of_two_activations_stay():
+    mod = module(lambda b, x: b.emit(relax.op.matmul(x, x)), (32, 32))
+    assert types(compute_in_bfloat16()(mod)) == [SINGLES]

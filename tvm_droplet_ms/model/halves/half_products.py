@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and dense layers of bfloat16 with float32 sums."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, operator_name
+from ..layers import CONVOLUTIONS, Layer, convolution_like, layer_of
+from ..rewriting import Emit, binding_pass
+
+HALF = "bfloat16"
+
+_DEPTH, _LANES = 2, 4
+"""The products that one lane of an instruction adds up, and the fewest lanes; see
+``dot_intrinsics.py``."""
+
+_LEAST_PRODUCTS = 16
+"""The products of an output below which rounding the inputs costs more than it saves."""
+
+
+def compute_in_bfloat16() -> tvm.transform.Pass:
+    """Make a pass that computes convolutions and dense layers of bfloat16.
+
+    Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
+    the products are added up in float32. An input is rounded once, where it is made, and what else
+    reads it reads what was rounded, so that nothing else is stored. Convolutions of several groups,
+    with channels that are not innermost or not even, and products of two activations stay in
+    float32. Returns the pass. It is for a prepared graph: weights are not moved afterwards.
+    """
+    return binding_pass("ComputeInBfloat16", _Rounding, [*CONVOLUTIONS, "relax.matmul"])
+
+
+class _Rounding:
+    """The rewrites of one block."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        layers = [_served_layer(value) for value in bindings.values.values()]
+        inputs = {layer.data for layer in layers if layer is not None}
+        # Inputs of the model are not made here: nothing is saved where others read them.
+        self._made = {data for data in inputs if data in bindings.values}
+        self._rounded: dict[Var, Var] = {}
+        self._wide: dict[Var, Var] = {}
+
+    def __call__(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+        """Return the layer of halves, or another value that reads what was rounded."""
+        layer = _served_layer(value)
+        if layer is not None:
+            weight = _half(layer.weight)
+            data = self._round(layer.data, emit)
+            if operator_name(value) == "relax.matmul":
+                return relax.op.matmul(data, weight, out_dtype="float32")
+            return convolution_like(value, data, weight, out_dtype="float32")
+        if not operator_name(value) or not any(map(self._is_made, _operands(value))):
+            return None
+        arguments = [self._widened(each, emit) for each in value.args]
+        return relax.Call(value.op, arguments, value.attrs, value.ty_args)
+
+    def _round(self, data: Var, emit: Emit) -> Var:
+        if data not in self._rounded:
+            self._rounded[data] = emit(relax.op.astype(data, HALF))
+        return self._rounded[data]
+
+    def _is_made(self, operand: Expr) -> bool:
+        return isinstance(operand, relax.Var) and operand in self._made
+
+    def _widened(self, operand: Expr, emit: Emit) -> Expr:
+        """An operand, or what it was rounded to, in float32."""
+        if isinstance(operand, relax.Tuple):
+            return relax.Tuple([self._widened(field, emit) for field in operand.fields])
+        if not self._is_made(operand):
+            return operand
+        if operand not in self._wide:
+            half = self._round(operand, emit)
+            self._wide[operand] = emit(relax.op.astype(half, "float32"))
+        return self._wide[operand]
+
+
+def _operands(call: relax.Call) -> list[Expr]:
+    """The operands of a call, those in tuples one by one."""
+    return [
+        field
+        for each in call.args
+        for field in (each.fields if isinstance(each, relax.Tuple) else [each])
+    ]
+
+
+def _served_layer(value: Expr) -> Layer | None:
+    layer = layer_of(value)
+    return layer if layer is not None and _is_served(layer) else None
+
+
+def _is_served(layer: Layer) -> bool:
+    """True if the instruction serves: pairs of products lie side by side."""
+    shape = layer.weight.shape
+    outputs, inputs = shape[layer.weight_output_axis], shape[layer.weight_input_axis]
+    products = layer.weight.size // outputs if outputs else 0
+    is_innermost = layer.input_axis == len(layer.data.ty.shape) - 1
+    return (
+        layer.groups == 1
+        and is_innermost
+        and inputs % _DEPTH == 0
+        and outputs > 0
+        and outputs % _LANES == 0
+        and products >= _LEAST_PRODUCTS
+    )
+
+
+def _half(weight: "np.ndarray[Any, Any]") -> Expr:
+    values = np.ascontiguousarray(weight).astype(ml_dtypes.bfloat16)
+    return relax.const(tvm.runtime.tensor(values), HALF)
