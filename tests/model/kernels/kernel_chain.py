@@ -52,12 +52,14 @@ def fuse(mod: IRModule, rules: Mapping[str, Any] | None = None) -> IRModule:
         return tvm.transform.Sequential(passes)(mod)
 
 
-def design_space(mod: IRModule, seed: int = 1) -> tuple[ms.TuneContext, list[Schedule]]:
+def design_space(
+    mod: IRModule, seed: int = 1, target: Target = TARGET
+) -> tuple[ms.TuneContext, list[Schedule]]:
     """MetaSchedule's design spaces of a kernel, and the context that holds its postprocessors."""
     with fast_tune_contexts():
         context = ms.TuneContext(
             mod,
-            target=TARGET,
+            target=target,
             space_generator="post-order-apply",
             search_strategy="replay-trace",
             rand_state=seed,

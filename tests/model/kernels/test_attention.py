@@ -10,14 +10,23 @@ from kernel_chain import TARGET, picked
 import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
+from tvm.target import Target
+from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.model.halves.half_products import compute_in_bfloat16
 from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
 from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_extents
 from tvm_droplet_ms.model.kernels.attention.views import Viewed
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import half_unit
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 op = relax.op
+
+OWN_TARGET = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1})
+needs_halves = pytest.mark.skipif(
+    half_unit(host_target()) is None, reason="this CPU has no AVX512_BF16"
+)
 
 register_schedule_rules()
 
@@ -242,6 +251,20 @@ def test_one_kernel_computes_what_tvms_do(name):
     np.testing.assert_allclose(actual, by_tvm(mod, inputs), rtol=2e-5, atol=2e-6)
 
 
+@needs_halves
+@pytest.mark.parametrize("name", GRAPHS)
+def test_attention_of_halves(name):
+    """Without a schedule: TVM leaves the rounding out where a value is used in the same kernel."""
+    mod = compute_in_bfloat16()(GRAPHS[name])
+    inputs = inputs_of(mod)
+    lowered = lower(mod, TARGET)
+    is_even = name not in ("all extents odd", "a wide head", "a batch")
+    assert ('"bfloat16")' in lowered.script()) == is_even
+    (actual,) = kernel_chain.execute(lowered, inputs)
+    expected = by_tvm(GRAPHS[name], inputs)
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+
+
 def names_of(names):
     """Names without numbers, but for reshapes, which move no element unless they are a result."""
     return [
@@ -257,17 +280,28 @@ def is_vectorised(schedule, name):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", ["a batch", "parts by takes", "a gate", "a GELU in parts"])
-def test_every_schedule_computes_the_same(name, seed):
+@pytest.mark.parametrize(
+    ("name", "is_of_halves"),
+    [
+        *((name, False) for name in ("a batch", "parts by takes", "a gate", "a GELU in parts")),
+        *(
+            pytest.param(name, True, marks=needs_halves)
+            for name in ("nothing to pad", "parts by takes", "a gate", "a scale below zero")
+        ),
+    ],
+)
+def test_every_schedule_computes_the_same(name, is_of_halves, seed):
     """A random point of each of the two design spaces."""
     mod = GRAPHS[name]
     inputs = inputs_of(mod)
     expected = by_tvm(mod, inputs)
+    mod = compute_in_bfloat16()(mod) if is_of_halves else mod
     lowered = lower(mod, TARGET)
     (name,) = (var for var in lowered.get_global_vars() if "attention" in var.name_hint)
     kernel = lowered[name].with_attr("global_symbol", "main")
     workload = tvm.ir.IRModule({"main": kernel})
-    context, spaces = kernel_chain.design_space(workload, seed)
+    target = OWN_TARGET if is_of_halves else TARGET
+    context, spaces = kernel_chain.design_space(workload, seed, target)
     assert len(spaces) == 2
     for space in spaces:
         schedule = Schedule(workload, seed=seed + 1)
@@ -275,11 +309,15 @@ def test_every_schedule_computes_the_same(name, seed):
         schedule.enter_postproc()
         assert all(post.apply(schedule) for post in context.space_generator.postprocs)
         assert not any(is_vectorised(schedule, name) for name in ("largest", "total"))
-        library = tvm.compile(schedule.mod, TARGET)
+        library = tvm.compile(schedule.mod, target)
         result = tvm.runtime.empty(kernel.params[-1].shape, "float32")
         library["main"](*map(tvm.runtime.tensor, inputs), result)
         actual = result.numpy().reshape(expected.shape)
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+        limits = {"rtol": 2e-5, "atol": 2e-6}
+        if is_of_halves:
+            assert "dot_16x2_bfloat16" in str(schedule.trace)
+            limits = {"rtol": 0, "atol": 2e-2 * np.abs(expected).max()}
+        np.testing.assert_allclose(actual, expected, **limits)
 
 
 def unfused(**changes):

@@ -15,6 +15,9 @@ from ..rewriting import Emit, binding_pass
 
 HALF = "bfloat16"
 
+_MARK = "tvm_droplet_ms.bfloat16"
+"""The attribute of a function that computes in bfloat16."""
+
 _DEPTH, _LANES = 2, 4
 """The products that one lane of an instruction adds up, and the fewest lanes; see
 ``dot_intrinsics.py``."""
@@ -29,10 +32,24 @@ def compute_in_bfloat16() -> tvm.transform.Pass:
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
     the products are added up in float32. An input is rounded once, where it is made, and what else
     reads it reads what was rounded, so that nothing else is stored. Convolutions of several groups,
-    with channels that are not innermost or not even, and products of two activations stay in
-    float32. Returns the pass. It is for a prepared graph: weights are not moved afterwards.
+    with channels that are not innermost or not even, and products of two activations but those of
+    attention (``fuse_attention``) stay in float32. Returns the pass. It is for a prepared graph:
+    weights are not moved afterwards.
     """
-    return binding_pass("ComputeInBfloat16", _Rounding, [*CONVOLUTIONS, "relax.matmul"])
+
+    def mark(function: relax.Function, _mod: Any, _context: Any) -> relax.Function:
+        return function.with_attr(_MARK, True)
+
+    passes = [
+        binding_pass("RoundToBfloat16", _Rounding, [*CONVOLUTIONS, "relax.matmul"]),
+        relax.transform.function_pass(mark, opt_level=0, name="MarkBfloat16"),
+    ]
+    return tvm.transform.Sequential(passes, name="ComputeInBfloat16")
+
+
+def computes_in_bfloat16(function: relax.Function) -> bool:
+    """True if `compute_in_bfloat16` was run on a function: its attentions may be of bfloat16."""
+    return bool((function.attrs or {}).get(_MARK, False))
 
 
 class _Rounding:

@@ -25,12 +25,12 @@ FEWEST_USES = 16
 _SPARE_REGISTERS = 4
 _MOST_SPACES = 3
 _MOST_UNROLLED = 8
-_FINISHED = "pragma_unroll_explicit"
+FINISHED = "pragma_unroll_explicit"
 """``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
 of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
 loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
 
-_IMPORTED = "pragma_import_llvm"
+IMPORTED = "pragma_import_llvm"
 
 _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 
@@ -127,7 +127,7 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
         # LLVM makes shuffles of a loop over lanes that stores what lies apart.
         inner = schedule.get_loops(copy)[-1]
         schedule.unroll(inner)
-        schedule.annotate(inner, _FINISHED, 1)
+        schedule.annotate(inner, FINISHED, 1)
 
 
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
@@ -211,10 +211,10 @@ def _tile(
         first = schedule.fuse(*outer)
         schedule.parallel(first)
     for loop in (first, tile[-1]):
-        schedule.annotate(loop, _FINISHED, 1)
+        schedule.annotate(loop, FINISHED, 1)
     code = imported_code(found.dot)
     if code is not None:
-        schedule.annotate(first, _IMPORTED, code)
+        schedule.annotate(first, IMPORTED, code)
     if last is not None:
         schedule.reverse_compute_at(last, middle[-1], preserve_unit_loops=True)
     zeros = schedule.decompose_reduction(dot, sums[0])

@@ -14,34 +14,22 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from .attention_packing import (
+    LANES,
+    Element,
+    Extents,
+    InPairs,
+    Packing,
+    at_most,
+    column_of,
+    compute_stage,
+)
+
 ATTENTION_RULE = "tvm_droplet_ms.attention"
 """The schedule rule that the kernel asks for."""
 
-LANES = 16
-"""The scores of a vector."""
-
 _ROW_UNITS = (4, 6, 8, 12)
 """Tiles of rows are multiples of one of them, and what is computed together divides it."""
-
-Element = Callable[..., Any]
-
-_BY_RULE = {"schedule_rule": "None"}
-
-
-@dataclass(frozen=True)
-class Extents:
-    """The extents of an attention.
-
-    - ``batch``: the batches and heads, at least one.
-    - ``rows``, ``columns``: of the scores: the queries and the keys of a head.
-    - ``depth``, ``width``: of a key, and of a value.
-    """
-
-    batch: tuple[int, ...]
-    rows: int
-    columns: int
-    depth: int
-    width: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +59,8 @@ def attention(
     values: Element,
     masks: Masks,
     axes: Sequence[int],
+    *,
+    halves: bool = False,
 ) -> te.Tensor:
     """The softmax of queries times keys, times values.
 
@@ -78,6 +68,7 @@ def attention(
     - ``keys``: of (*batch, depth, columns).
     - ``values``: of (*batch, columns, width).
     - ``axes``: the order of the axes of the result, the last one last.
+    - ``halves``: whether the factors of both products are rounded to bfloat16; the depth is even.
 
     Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns that
     are no multiple of ``row_unit`` and ``LANES`` are padded: with copies of the last row and of
@@ -87,30 +78,29 @@ def attention(
     depth, width = extents.depth, extents.width
     padded_rows, panels = _padded(rows, row_unit(rows)), -(-columns // LANES)
 
-    packed_queries = _compute(
+    packing = InPairs(extents) if halves else Packing(extents)
+    packed_queries = compute_stage(
         (*batch, padded_rows, depth),
-        lambda *at: queries(*at[:-2], _at_most(at[-2], rows, padded_rows), at[-1]),
+        lambda *at: packing.stored(queries(*at[:-2], at_most(at[-2], rows, padded_rows), at[-1])),
         "queries",
     )
-    packed_keys = _compute(
-        (*batch, panels, depth, LANES),
-        lambda *at: keys(*at[:-3], at[-2], _column(at[-3], at[-1], columns)),
-        "keys",
-    )
-    packed_values = _compute((*batch, columns, width), values, "values")
+    key = packing.keys(keys)
+    value_of = packing.values(values)
 
     d = te.reduce_axis((0, depth), "d")
     by_panel = (*batch, padded_rows, panels, LANES)
-    scores = _compute(
+    scores = compute_stage(
         by_panel,
         lambda *at: te.sum(
-            packed_queries(*at[:-2], d) * packed_keys(*at[:-3], at[-2], d, at[-1]), axis=[d]
+            packing.loaded(packed_queries(*at[:-2], d))
+            * packing.loaded(key(*at[:-3], d, *at[-2:])),
+            axis=[d],
         ),
         "scores",
     )
 
     def logit(*at: Any) -> Any:
-        row, column = _at_most(at[-3], rows, padded_rows), _column(at[-2], at[-1], columns)
+        row, column = at_most(at[-3], rows, padded_rows), column_of(at[-2], at[-1], columns)
         place = (*at[:-3], row, column)
         value = scores[at] * tirx.const(masks.scale, "float32")
         for added in masks.added:
@@ -121,21 +111,17 @@ def attention(
             value = tirx.Select(masks.condition(*place), *choices)
         return value
 
-    logits = _compute(by_panel, logit, "logits")
-    largest = _over_row(logits, te.max, tirx.max, "largest")
-    shifted = _compute(by_panel, lambda *at: logits[at] - largest[at[:-2]], "shifted")
+    logits = compute_stage(by_panel, logit, "logits")
+    largest = _over_row(by_panel, logits, te.max, tirx.max, "largest")
+    shifted = compute_stage(by_panel, lambda *at: logits[at] - largest[at[:-2]], "shifted")
     exponentials = topi.fast_exp(shifted)
-    weights = _compute(
-        by_panel,
-        lambda *at: _or_zero(exponentials[at], at[-2] * LANES + at[-1], columns),
-        "weights",
-    )
-    total = _over_row(weights, te.sum, lambda a, b: a + b, "total")
-    n = te.reduce_axis((0, columns), "n")
-    mixed = _compute(
+    weight_of_lane, weight = packing.weights(padded_rows, exponentials)
+    total = _over_row(by_panel, weight_of_lane, te.sum, lambda a, b: a + b, "total")
+    n = te.reduce_axis((0, packing.summed), "n")
+    mixed = compute_stage(
         (*batch, padded_rows, width),
         lambda *at: te.sum(
-            weights(*at[:-1], n // LANES, n % LANES) * packed_values(*at[:-2], n, at[-1]),
+            weight(*at[:-1], n) * packing.loaded(value_of(*at[:-2], n, at[-1])),
             axis=[n],
         ),
         "mixed",
@@ -144,7 +130,7 @@ def attention(
     def mean(*at: Any) -> Any:
         if masks.blank is None:
             return mixed[at] / total[at[:-1]]
-        row = _at_most(at[-2], rows, padded_rows)
+        row = at_most(at[-2], rows, padded_rows)
         zero = tirx.const(0, "float32")
         return tirx.Select(masks.blank(*at[:-2], row, 0), zero, mixed[at] / total[at[:-1]])
 
@@ -155,7 +141,7 @@ def attention(
         attrs={"schedule_rule": ATTENTION_RULE},
     )
     shape = (*batch, rows, width)
-    return _compute(
+    return compute_stage(
         [shape[axis] for axis in axes],
         lambda *at: normal[tuple(at[axes.index(axis)] for axis in range(len(axes)))],
         "attention",
@@ -171,36 +157,22 @@ def _padded(count: int, unit: int) -> int:
     return -(-count // unit) * unit
 
 
-def _compute(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
-    """A stage that the rule of the kernel schedules."""
-    return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
-
-
-def _at_most(index: Any, count: int, padded: int) -> Any:
-    """An index of `padded` places, in which the places from `count` on are the last one."""
-    return index if padded == count else tirx.min(index, count - 1)
-
-
-def _column(panel: Any, lane: Any, columns: int) -> Any:
-    return _at_most(panel * LANES + lane, columns, -(-columns // LANES) * LANES)
-
-
-def _or_zero(value: Any, column: Any, columns: int) -> Any:
-    if columns % LANES == 0:
-        return value
-    return tirx.Select(column < columns, value, tirx.const(0, "float32"))
-
-
-def _over_row(data: te.Tensor, over: Any, pair: Callable[[Any, Any], Any], name: str) -> te.Tensor:
+def _over_row(
+    by_panel: Sequence[int],
+    data: Element,
+    over: Any,
+    pair: Callable[[Any, Any], Any],
+    name: str,
+) -> te.Tensor:
     """Reduce the panels lane by lane, and then the lanes."""
-    *shape, panels, lanes = topi.utils.get_const_tuple(data.shape)
+    *shape, panels, lanes = by_panel
     p = te.reduce_axis((0, panels), "p")
-    by_lane = _compute(
+    by_lane = compute_stage(
         (*shape, lanes),
         lambda *at: over(data(*at[:-1], p, at[-1]), axis=[p]),
         f"{name}_of_lane",
     )
-    return _compute(
+    return compute_stage(
         shape, lambda *at: _tree(pair, [by_lane(*at, lane) for lane in range(lanes)]), name
     )
 

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_shape, users_of
 from ...layout.transposes import axes_of
-from .attention_compute import LANES, Extents
+from .attention_packing import LANES, Extents
 from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8

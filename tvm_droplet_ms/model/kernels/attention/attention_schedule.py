@@ -6,7 +6,10 @@ import math
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from .attention_compute import LANES, row_unit
+from ....search_strategy.dot_products.dot_intrinsics import Dot, imported_code, register_dots
+from ....search_strategy.dot_products.dot_rule import FINISHED, IMPORTED
+from .attention_compute import row_unit
+from .attention_packing import HALF, LANES, PAIR
 
 _MOST_ROWS, _MOST_PANELS, _MOST_VECTORS = 8, 4, 4
 """The most rows, panels of keys, and vectors of values that are computed together."""
@@ -42,8 +45,19 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
         schedule.compute_at(schedule.get_sblock(name), head, preserve_unit_loops=True)
     for space in (schedule, beforehand):
         for name in _PACKED:
-            _vectorize(space, space.get_sblock(name))
+            block = space.get_sblock(name)
+            if _is_of_halves(space):
+                space.fuse(*space.get_loops(block)[-2:])
+                _vectorize(space, block, PAIR * LANES)
+            else:
+                _vectorize(space, block)
     return [schedule, beforehand]
+
+
+def _is_of_halves(schedule: Schedule) -> bool:
+    """True if the products are of bfloat16."""
+    (queries,) = schedule.get(schedule.get_sblock("queries")).writes
+    return str(queries.source.dtype) == HALF
 
 
 def _inline_others(schedule: Schedule) -> SBlockRV:
@@ -67,6 +81,11 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
     together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
     row_bytes = 8 * _columns(schedule)
     tile_rows = _sample(schedule, _tile_extents(int(schedule.get(rows).extent), unit, row_bytes))
+    if _is_of_halves(schedule):
+        # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
+        batch = [schedule.fuse(*batch)]
+        schedule.parallel(batch[-1])
+        schedule.annotate(batch[-1], FINISHED, 1)
     tile, inner = schedule.split(rows, [None, tile_rows])
     schedule.split(inner, [None, together])
     lanes = math.gcd(int(schedule.get(width).extent), LANES)
@@ -91,8 +110,8 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
 
 def _columns(schedule: Schedule) -> int:
     """The scores of a row, padding included."""
-    *_, panels, lanes = schedule.get(schedule.get_sblock("weights")).iter_vars
-    return int(panels.dom.extent) * int(lanes.dom.extent)
+    *_, panels, lanes = schedule.get(schedule.get_sblock("scores")).writes[0].source.shape
+    return int(panels) * int(lanes)
 
 
 def _tile_extents(rows: int, unit: int, row_bytes: int) -> list[int]:
@@ -111,10 +130,15 @@ def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV) ->
     *_, rows, panels, lane, depth = schedule.get_loops(scores)
     row, register_row = schedule.split(rows, [None, together])
     outer, panel = _perfect_tile(schedule, panels, _MOST_PANELS)
-    schedule.reorder(outer, row, depth, register_row, panel, lane)
     for loop in (register_row, panel):
         schedule.unroll(loop)
-    schedule.vectorize(lane)
+    if _is_of_halves(schedule):
+        step, pair = schedule.split(depth, [None, PAIR])
+        schedule.reorder(outer, row, step, register_row, panel, lane, pair)
+        _tensorize(schedule, (step, panel, lane), LANES)
+    else:
+        schedule.reorder(outer, row, depth, register_row, panel, lane)
+        schedule.vectorize(lane)
 
 
 def _products_of_values(schedule: Schedule, mixed: SBlockRV, together: ExprRV, lanes: int) -> None:
@@ -122,11 +146,35 @@ def _products_of_values(schedule: Schedule, mixed: SBlockRV, together: ExprRV, l
     row, register_row = schedule.split(rows, [None, together])
     vectors, lane = schedule.split(width, [None, lanes])
     outer, vector = _perfect_tile(schedule, vectors, _MOST_VECTORS)
-    part, column = _perfect_tile(schedule, columns, _MOST_COLUMNS)
-    schedule.reorder(part, outer, row, column, register_row, vector, lane)
     for loop in (register_row, vector):
         schedule.unroll(loop)
-    schedule.vectorize(lane)
+    if _is_of_halves(schedule):
+        steps, pair = schedule.split(columns, [None, PAIR])
+        part, step = _perfect_tile(schedule, steps, _MOST_COLUMNS // PAIR)
+        schedule.reorder(part, outer, row, step, register_row, vector, lane, pair)
+        _tensorize(schedule, (part, vector, lane), lanes)
+    else:
+        part, column = _perfect_tile(schedule, columns, _MOST_COLUMNS)
+        schedule.reorder(part, outer, row, column, register_row, vector, lane)
+        schedule.vectorize(lane)
+
+
+def _tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: int) -> None:
+    """Add up pairs of bfloat16 by an intrinsic.
+
+    ``loops``: the outermost one that adds up; the one around the loop over so many ``lanes``; and
+    that loop, around one over the pair.
+    """
+    sums, around, lane = loops
+    register_dots()
+    dot = Dot(lanes, PAIR, HALF, HALF)
+    block = schedule.blockize(lane)
+    zeros = schedule.decompose_reduction(block, sums)
+    schedule.vectorize(schedule.get_loops(schedule.get_child_blocks(zeros)[0])[-1])
+    schedule.annotate(sums, IMPORTED, imported_code(dot))
+    for loop in (around, schedule.get_loops(zeros)[-1]):
+        schedule.annotate(loop, FINISHED, 1)
+    schedule.tensorize(block, dot.name)
 
 
 def _perfect_tile(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:

@@ -10,8 +10,10 @@ from tvm.ir import IRModule
 from tvm.sym import Analyzer
 
 from ...bindings import Expr, Var, static_shape
+from ...halves.half_products import computes_in_bfloat16
 from .attention_compute import Masks, attention
 from .attention_match import Attention, find_attentions
+from .attention_packing import PAIR
 from .operands import Operand
 from .views import View
 
@@ -31,6 +33,7 @@ def fuse_attention() -> tvm.transform.Pass:
         for variable, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 fuser.found = find_attentions(function)
+                fuser.halves = computes_in_bfloat16(function)
                 if fuser.found:
                     fuser.builder_.update_func(variable, fuser.visit_expr(function))
         return fuser.builder_.get()
@@ -43,6 +46,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
     """Replaces the result of each attention that was found."""
 
     found: Mapping[Var, Attention]
+    halves: bool
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         found = self.found.get(binding.var)
@@ -72,7 +76,9 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
 
             queries, keys, values, condition, blank, *added = map(element, factors)
             done = Masks(mask.scale, added, condition, mask.fill, mask.fills_where, blank)
-            return attention(found.extents, queries, keys, values, done, found.axes)
+            halves = self.halves and found.extents.depth % PAIR == 0
+            factors_of = (found.extents, queries, keys, values, done, found.axes)
+            return attention(*factors_of, halves=halves)
 
         return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
 

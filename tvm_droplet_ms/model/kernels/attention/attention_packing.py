@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the factors of an attention's products lie in memory."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te, tirx
+
+LANES = 16
+"""The scores of a vector."""
+
+HALF, PAIR = "bfloat16", 2
+"""The type of products that are not of float32, and how many of them a lane adds up at a time."""
+
+Element = Callable[..., Any]
+"""Gives an element of a tensor at indices."""
+
+_BY_RULE = {"schedule_rule": "None"}
+
+
+@dataclass(frozen=True)
+class Extents:
+    """The extents of an attention.
+
+    - ``batch``: the batches and heads, at least one.
+    - ``rows``, ``columns``: of the scores: the queries and the keys of a head.
+    - ``depth``, ``width``: of a key, and of a value.
+    """
+
+    batch: tuple[int, ...]
+    rows: int
+    columns: int
+    depth: int
+    width: int
+
+    @property
+    def panels(self) -> int:
+        """The vectors that the scores of a row take."""
+        return -(-self.columns // LANES)
+
+
+class Packing:
+    """Keys in panels of a vector; values and weights as they are.
+
+    ``summed``: the columns that are summed up.
+    """
+
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self.summed = extents.columns
+
+    def stored(self, value: Any) -> Any:
+        """A number as it is stored."""
+        return value
+
+    def loaded(self, value: Any) -> Any:
+        """A stored number, in float32."""
+        return value
+
+    def keys(self, keys: Element) -> Element:
+        """The stored key at indices of (*batch, depth, panels, lanes)."""
+        one = self._extents
+        packed = compute_stage(
+            (*one.batch, one.panels, one.depth, LANES),
+            lambda *at: keys(*at[:-3], at[-2], column_of(at[-3], at[-1], one.columns)),
+            "keys",
+        )
+        return lambda *at: packed(*at[:-3], at[-2], at[-3], at[-1])
+
+    def values(self, values: Element) -> Element:
+        """The stored value at indices of (*batch, columns, width)."""
+        one = self._extents
+        return compute_stage((*one.batch, one.columns, one.width), values, "values")
+
+    def weights(self, rows: int, exponentials: Element) -> tuple[Element, Element]:
+        """The weight, in float32, at indices of (*batch, rows, panels, lanes), and of columns.
+
+        ``rows``: with those that are padded. ``exponentials``: at the first indices.
+        """
+        one = self._extents
+        packed = compute_stage(
+            (*one.batch, rows, one.panels, LANES),
+            lambda *at: _or_zero(exponentials(*at), at[-2] * LANES + at[-1], one.columns),
+            "weights",
+        )
+        return packed, lambda *at: packed(*at[:-1], at[-1] // LANES, at[-1] % LANES)
+
+
+class InPairs(Packing):
+    """The same of bfloat16: the two products that a lane adds up at a time lie side by side."""
+
+    def __init__(self, extents: Extents) -> None:
+        super().__init__(extents)
+        self.summed = extents.panels * LANES
+
+    def stored(self, value: Any) -> Any:
+        """A number as it is stored."""
+        return value.astype(HALF)
+
+    def loaded(self, value: Any) -> Any:
+        """A stored number, in float32."""
+        return value.astype("float32")
+
+    def keys(self, keys: Element) -> Element:
+        """The stored key at indices of (*batch, depth, panels, lanes)."""
+        one = self._extents
+
+        def key(*at: Any) -> Any:
+            depth, column = at[-3] * PAIR + at[-1], column_of(at[-4], at[-2], one.columns)
+            return self.stored(keys(*at[:-4], depth, column))
+
+        shape = (*one.batch, one.panels, one.depth // PAIR, LANES, PAIR)
+        packed = compute_stage(shape, key, "keys")
+        return lambda *at: packed(*at[:-3], at[-2], at[-3] // PAIR, at[-1], at[-3] % PAIR)
+
+    def values(self, values: Element) -> Element:
+        """The stored value at indices of (*batch, columns, width)."""
+        one = self._extents
+
+        def value(*at: Any) -> Any:
+            column = at_most(at[-3] * PAIR + at[-1], one.columns, self.summed)
+            return self.stored(values(*at[:-3], column, at[-2]))
+
+        packed = compute_stage((*one.batch, self.summed // PAIR, one.width, PAIR), value, "values")
+        return lambda *at: packed(*at[:-2], at[-2] // PAIR, at[-1], at[-2] % PAIR)
+
+    def weights(self, rows: int, exponentials: Element) -> tuple[Element, Element]:
+        """The weight, in float32, at indices of (*batch, rows, panels, lanes), and of columns."""
+        one = self._extents
+
+        def weight(*at: Any) -> Any:
+            found = exponentials(*at[:-1], at[-1] // LANES, at[-1] % LANES)
+            return self.stored(_or_zero(found, at[-1], one.columns))
+
+        packed = compute_stage((*one.batch, rows, self.summed), weight, "weights")
+
+        def of_column(*at: Any) -> Any:
+            return self.loaded(packed(*at))
+
+        return lambda *at: of_column(*at[:-2], at[-2] * LANES + at[-1]), of_column
+
+
+def compute_stage(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
+    """A stage that the rule of the kernel schedules."""
+    return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
+
+
+def at_most(index: Any, count: int, padded: int) -> Any:
+    """An index of `padded` places, in which the places from `count` on are the last one."""
+    return index if padded == count else tirx.min(index, count - 1)
+
+
+def column_of(panel: Any, lane: Any, columns: int) -> Any:
+    """The column of a lane; those that are padded are the last one."""
+    return at_most(panel * LANES + lane, columns, -(-columns // LANES) * LANES)
+
+
+def _or_zero(value: Any, column: Any, columns: int) -> Any:
+    if columns % LANES == 0:
+        return value
+    return tirx.Select(column < columns, value, tirx.const(0, "float32"))
