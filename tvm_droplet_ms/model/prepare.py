@@ -8,7 +8,7 @@ from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
-from .halves.half_products import compute_in_bfloat16
+from .half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles

@@ -8,13 +8,14 @@ at the bandwidth. The bounds rank kernels and say when to stop; they are estimat
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
 import tvm_ffi
+from tvm_ffi.structural import structural_walk
 
 from ..host import copy_bandwidth, host_target, tvm_num_threads
 from .peak import peak_flops
@@ -86,7 +87,6 @@ def task_work(mod: Any) -> Work:
     from ..model.kernels.winograd.convolution_kernels import implementation_of
 
     sizes = []
-    types: list[str] = []
     for argument in ArgInfo.from_entry_func(mod, remove_preproc=True):
         try:
             extents = [int(extent) for extent in argument.shape]
@@ -94,17 +94,26 @@ def task_work(mod: Any) -> Work:
             raise ValueError(
                 f"an argument of the task has the shape {list(argument.shape)}, expected constants"
             ) from error
-        types.append(str(argument.dtype))
-        sizes.append(prod(extents) * int(DataType(types[-1]).itemsize))
+        sizes.append(prod(extents) * int(DataType(str(argument.dtype)).itemsize))
     flops = max(0.0, float(estimate_tir_flops(mod)))
     what = implementation_of(mod)
     if what is not None and what.tile is not None:
         flops = min(flops, what.flops)
-    return Work(flops, float(sum(sizes)), _rate(types))
+    return Work(flops, float(sum(sizes)), _rate(mod))
 
 
-def _rate(types: Sequence[str]) -> float:
-    """The products that an instruction of this CPU adds to each lane, by a kernel's arguments."""
+def _rate(mod: Any) -> float:
+    """The products that an instruction of this CPU adds to each lane, by what a kernel reads."""
+    from tvm.ir.expr import TensorLoad
+
+    read: dict[Any, str] = {}
+
+    def look(load: Any) -> None:
+        read[load.source] = str(load.source.dtype)
+
+    for _, function in mod.functions_items():
+        structural_walk(function, (TensorLoad, look))
+    types = list(read.values())
     for dtypes, depth in _depths().items():
         if sum(dtype in dtypes for dtype in types) > 1:
             return float(depth)

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.target import Target
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.model.halves.half_products import compute_in_bfloat16
+from tvm_droplet_ms.model.half_products import compute_in_bfloat16
 from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
 from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_extents
 from tvm_droplet_ms.model.kernels.attention.views import Viewed

@@ -11,6 +11,7 @@ from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
 from .groups.packed_groups import PACKED_RULE, schedule_packed
+from .halves.half_matmul import legalize_matmul
 from .pool_rules import register_pool_rules, register_rule
 from .staged_reduction import REDUCTIONS, legalize_reduction
 from .vector_math import vector_math
@@ -25,6 +26,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
     """
     return {
         "relax.concat": legalize_concatenation,
+        "relax.matmul": legalize_matmul,
         "relax.nn.conv2d": legalize_convolution,
         "relax.nn.pad": legalize_pad,
         **dict.fromkeys(REDUCTIONS, legalize_reduction),

@@ -7,6 +7,7 @@ compiled, where they are constant, and otherwise in each run.
 """
 
 from collections.abc import Sequence
+from operator import gt
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -131,7 +132,10 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
 
 
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Inline what follows into the last block; None, and nothing inlined, if it has other axes."""
+    """Inline what follows into the last block; None, and nothing inlined, if it has other axes.
+
+    It may have fewer elements, where the product has copies of some.
+    """
     own = [axis for axis in schedule.get(block).iter_vars if axis.iter_type == IterVar.DataPar]
     shape = [int(axis.dom.extent) for axis in own]
     chain: list[SBlockRV] = []
@@ -139,7 +143,8 @@ def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
         axes = schedule.get(consumers[0]).iter_vars
         if len(consumers) > 1 or any(axis.iter_type != IterVar.DataPar for axis in axes):
             return None
-        if [int(axis.dom.extent) for axis in axes] != shape:
+        extents = [int(axis.dom.extent) for axis in axes]
+        if len(extents) != len(shape) or any(map(gt, extents, shape)):
             return None
         chain.append(consumers[0])
     for producer in chain[:-1]:

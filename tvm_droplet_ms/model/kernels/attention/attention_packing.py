@@ -71,7 +71,8 @@ class Packing:
     def values(self, values: Element) -> Element:
         """The stored value at indices of (*batch, columns, width)."""
         one = self._extents
-        return compute_stage((*one.batch, one.columns, one.width), values, "values")
+        packed: Element = compute_stage((*one.batch, one.columns, one.width), values, "values")
+        return packed
 
     def weights(self, rows: int, exponentials: Element) -> tuple[Element, Element]:
         """The weight, in float32, at indices of (*batch, rows, panels, lanes), and of columns.

@@ -10,7 +10,7 @@ from tvm.ir import IRModule
 from tvm.sym import Analyzer
 
 from ...bindings import Expr, Var, static_shape
-from ...halves.half_products import computes_in_bfloat16
+from ...half_products import computes_in_bfloat16
 from .attention_compute import Masks, attention
 from .attention_match import Attention, find_attentions
 from .attention_packing import PAIR

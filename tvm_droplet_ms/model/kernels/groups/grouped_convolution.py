@@ -8,8 +8,8 @@ import tvm
 from tvm import relax, te, topi
 
 from ...bindings import array_of, constant, static_shape
-from ...halves.half_convolution import call_half_convolution, is_half_convolution
 from ...layers import layouts_of
+from ..halves.half_convolution import call_half_convolution, is_half_convolution
 from .packed_groups import (
     LEAST_OUTPUTS,
     pack_weights,

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
-from tvm_droplet_ms.model.halves.half_products import compute_in_bfloat16
+from tvm_droplet_ms.model.half_products import compute_in_bfloat16
 from tvm_droplet_ms.model.kernels.registration import legalize_map
 
 
@@ -125,3 +125,15 @@ def test_other_layers_stay(shape, weight, layouts):
 def test_products_of_two_activations_stay():
     mod = module(lambda b, x: b.emit(relax.op.matmul(x, x)), (32, 32))
     assert types(compute_in_bfloat16()(mod)) == [SINGLES]
+
+
+def test_rows_that_no_tile_divides():
+    """19 rows are computed as 20, of which the last is a copy."""
+    generator = np.random.default_rng(0)
+    weight, x = (generator.standard_normal(shape).astype("f4") for shape in ((32, 16), (2, 19, 32)))
+    mod = module(lambda b, v: b.emit(relax.op.matmul(v, relax.const(weight))), x.shape)
+    half = compute_in_bfloat16()(mod)
+    legal = relax.transform.LegalizeOps(legalize_map())(half)
+    assert "T.int64(20)" in legal.script()
+    expected = rounded(x) @ rounded(weight)
+    np.testing.assert_allclose(run(half, x, legalize_map()), expected, rtol=1e-5, atol=1e-5)

@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..bindings import Expr
-from ..layers import layouts_of
+from ...bindings import Expr
+from ...layers import layouts_of
 
 _HALF, _BITS = "bfloat16", "uint16"
 

@@ -9,9 +9,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, operator_name
-from ..layers import CONVOLUTIONS, Layer, convolution_like, layer_of
-from ..rewriting import Emit, binding_pass
+from .bindings import Bindings, Expr, Var, operator_name
+from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
+from .rewriting import Emit, binding_pass
 
 HALF = "bfloat16"
 
