@@ -101,7 +101,11 @@ class Agreement:
                 made = found
                 break
             skipped.append(name)
-            self._note(f"the graph pass {name} changed the outputs and was left out")
+            off = self._check.deviation(made.compiled)
+            self._note(
+                f"the graph pass {name} changed the outputs and was left out: with it they "
+                f"deviate by {off:.1e}, and the tolerance is {self._check.tolerance:.1e}"
+            )
             made = self._make_or_leave(made, prepare, skipped)
         self._right = by_workload(made.kernels.schedules())
         for text in remarks(self._check):
