@@ -137,3 +137,22 @@ def test_rows_that_no_tile_divides():
     assert "T.int64(20)" in legal.script()
     expected = rounded(x) @ rounded(weight)
     np.testing.assert_allclose(run(half, x, legalize_map()), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_residuals_read_what_was_rounded_and_choices_do_not():
+    generator = np.random.default_rng(0)
+
+    def make(builder, x):
+        hidden = builder.emit(relax.op.nn.relu(x))
+        product = builder.emit(relax.op.matmul(hidden, constant(generator, 32, 32)))
+        total = builder.emit(relax.op.add(hidden, product))
+        return builder.emit(relax.op.maximum(builder.emit(relax.op.floor(hidden)), total))
+
+    values = values_of(compute_in_bfloat16()(module(make, (4, 32)))["main"])
+    by_name = {operator_name(value): value for value in values}
+    hidden = by_name["relax.floor"].args[0]
+    # The last rounding is the one that widens what was rounded.
+    widened = by_name["relax.astype"]
+    assert str(widened.ty.dtype) == "float32"
+    assert not by_name["relax.add"].args[0].same_as(hidden)
+    assert not widened.args[0].same_as(hidden)

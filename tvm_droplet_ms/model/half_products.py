@@ -22,6 +22,12 @@ _DEPTH, _LANES = 2, 4
 """The products that one lane of an instruction adds up, and the fewest lanes; see
 ``dot_intrinsics.py``."""
 
+_READ_ROUNDED = {
+    *(f"relax.{name}" for name in ("add", "subtract", "multiply", "concat", "mean", "sigmoid")),
+    *(f"relax.nn.{name}" for name in ("relu", "gelu", "silu", "max_pool2d", "avg_pool2d")),
+}
+"""What else may read a rounded input. Others might make indices or choices of it."""
+
 _LEAST_PRODUCTS = 16
 """The products of an output below which rounding the inputs costs more than it saves."""
 
@@ -30,11 +36,11 @@ def compute_in_bfloat16() -> tvm.transform.Pass:
     """Make a pass that computes convolutions and dense layers of bfloat16.
 
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
-    the products are added up in float32. An input is rounded once, where it is made, and what else
-    reads it reads what was rounded, so that nothing else is stored. Convolutions of several groups,
-    with channels that are not innermost or not even, and products of two activations but those of
-    attention (``fuse_attention``) stay in float32. Returns the pass. It is for a prepared graph:
-    weights are not moved afterwards.
+    the products are added up in float32. An input is rounded once, where it is made, and residuals,
+    pools and activations read what was rounded, so that nothing else is stored. Convolutions of
+    several groups, with channels that are not innermost or not even, and products of two
+    activations but those of attention (``fuse_attention``) stay in float32. Returns the pass. It is
+    for a prepared graph: weights are not moved afterwards.
     """
 
     def mark(function: relax.Function, _mod: Any, _context: Any) -> relax.Function:
@@ -72,7 +78,8 @@ class _Rounding:
             if operator_name(value) == "relax.matmul":
                 return relax.op.matmul(data, weight, out_dtype="float32")
             return convolution_like(value, data, weight, out_dtype="float32")
-        if not operator_name(value) or not any(map(self._is_made, _operands(value))):
+        is_reader = operator_name(value) in _READ_ROUNDED
+        if not is_reader or not any(map(self._is_made, _operands(value))):
             return None
         arguments = [self._widened(each, emit) for each in value.args]
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)

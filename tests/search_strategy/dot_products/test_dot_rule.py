@@ -16,12 +16,15 @@ from byte_kernels import (
 )
 
 import tvm
+from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.host import host_target
+from tvm_droplet_ms.kernel_tuning.call import module_of
+from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
@@ -108,6 +111,32 @@ def test_convolution_of_halves(groups, stride):
     module = convolution(14, 32, 32, groups, stride, HALVES)
     shapes = [(1, 14, 14, 32), (3, 3, 32 // groups, 32)]
     check(module, shapes, HALVES, lambda a, w: convolved(a, w, groups, stride))
+
+
+def of_first_rows(after):
+    """A product of 19 rows, computed as 20, and what follows it."""
+    a, w = te.placeholder((19, 64), HALVES[0], "a"), te.placeholder((64, 48), HALVES[1], "w")
+    return module_of(te.create_prim_func([a, w, after(half_matmul(a, w))]))
+
+
+@needs_halves
+def test_rows_that_no_tile_divides():
+    module = of_first_rows(topi.nn.relu)
+    check(module, [(19, 64), (64, 48)], HALVES, lambda a, w: np.maximum(product(a, w), 0))
+    # What follows is computed for each tile, but for the row that is a copy.
+    assert all("T.where" in str(found) for found in scheduled(module))
+
+
+@needs_halves
+def test_what_reads_two_rows_is_computed_behind_the_product():
+    def pairs(c):
+        return te.compute((18, 48), lambda i, j: c[i, j] + c[i + 1, j])
+
+    def expected(a, w):
+        found = product(a, w)
+        return found[:-1] + found[1:]
+
+    check(of_first_rows(pairs), [(19, 64), (64, 48)], HALVES, expected)
 
 
 def test_what_follows_is_computed_for_each_tile():

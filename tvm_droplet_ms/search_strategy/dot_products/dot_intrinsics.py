@@ -231,12 +231,15 @@ def imported_code(dot: Dot) -> str | None:
         for count, kind in ((dot.lanes, "float"), (dot.lanes, "i32"), (2 * dot.lanes, "bfloat"))
     )
     instruction = f"@llvm.x86.avx512bf16.dpbf16ps.{32 * dot.lanes}"
-    return f"""
-declare {sums} {instruction}({sums}, {halves}, {halves})
-define {sums} @{_function(dot)}({sums} %sums, {words} %shared, {words} %own, ptr %c, ptr %d) {{
-  %a = bitcast {words} %shared to {halves}
-  %b = bitcast {words} %own to {halves}
-  %total = call {sums} {instruction}({sums} %sums, {halves} %a, {halves} %b)
-  ret {sums} %total
-}}
-"""
+    # On one line, because it is in each record of a schedule.
+    return " ".join(
+        [
+            f"declare {sums} {instruction}({sums}, {halves}, {halves})",
+            f"define {sums} @{_function(dot)}",
+            f"({sums} %sums, {words} %shared, {words} %own, ptr %c, ptr %d) {{",
+            f"%a = bitcast {words} %shared to {halves}",
+            f"%b = bitcast {words} %own to {halves}",
+            f"%total = call {sums} {instruction}({sums} %sums, {halves} %a, {halves} %b)",
+            f"ret {sums} %total }}",
+        ]
+    )

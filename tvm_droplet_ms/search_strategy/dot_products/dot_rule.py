@@ -7,9 +7,10 @@ compiled, where they are constant, and otherwise in each run.
 """
 
 from collections.abc import Sequence
-from operator import gt
 from typing import Any
 
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
@@ -134,7 +135,7 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
     """Inline what follows into the last block; None, and nothing inlined, if it has other axes.
 
-    It may have fewer elements, where the product has copies of some.
+    The first one may take a part of the product, which has copies of the last rows then.
     """
     own = [axis for axis in schedule.get(block).iter_vars if axis.iter_type == IterVar.DataPar]
     shape = [int(axis.dom.extent) for axis in own]
@@ -144,12 +145,25 @@ def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
         if len(consumers) > 1 or any(axis.iter_type != IterVar.DataPar for axis in axes):
             return None
         extents = [int(axis.dom.extent) for axis in axes]
-        if len(extents) != len(shape) or any(map(gt, extents, shape)):
+        if extents != shape and (chain or not _takes_first(schedule.get(consumers[0]))):
             return None
+        shape = extents
         chain.append(consumers[0])
     for producer in chain[:-1]:
         schedule.compute_inline(producer)
     return chain[-1] if chain else None
+
+
+def _takes_first(block: Any) -> bool:
+    """True of a copy of the first elements along each axis."""
+    value = getattr(block.body, "value", None)
+    if not isinstance(value, TensorLoad):
+        return False
+    places = [axis.var for axis in block.iter_vars]
+    return all(
+        len(indices) == len(places) and all(map(tirx.Var.same_as, places, indices))
+        for indices in (value.indices, block.body.indices)
+    )
 
 
 def _row_axis(node: Any, found: FoundDot) -> int | None:
