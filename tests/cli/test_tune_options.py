@@ -25,6 +25,7 @@ def untuned(monkeypatch):
         (["dense", "--tolerance", "1"], "--tolerance does not apply to a kernel, which 'dense' is"),
         (["dense", "--shape", "x=1,2"], "--shape does not apply to a kernel"),
         (["dense", "--allow-winograd"], "--allow-winograd does not apply to a kernel"),
+        (["dense", "--allow-bfloat16"], "--allow-bfloat16 does not apply to a kernel"),
         (["dense", "--against", "pytorch"], "--against does not apply to a kernel"),
         (["m.onnx", "--target", "cuda"], "--target does not apply to a model"),
         (["m.onnx", "--target-us", "3"], "--target-us does not apply to a model"),

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.half_products import compute_in_bfloat16
 from tvm_droplet_ms.model.kernels.registration import legalize_map
+from tvm_droplet_ms.model.shared_constants import share_constants
 
 
 def constant(generator, *shape):
@@ -156,3 +157,44 @@ def test_residuals_read_what_was_rounded_and_choices_do_not():
     assert str(widened.ty.dtype) == "float32"
     assert not by_name["relax.add"].args[0].same_as(hidden)
     assert not widened.args[0].same_as(hidden)
+
+
+def test_a_weight_of_several_layers_is_rounded_once():
+    generator = np.random.default_rng(0)
+
+    def make(builder, x):
+        weight = constant(generator, 32, 32)
+        for _ in range(3):
+            x = builder.emit(relax.op.tanh(builder.emit(relax.op.matmul(x, weight))))
+        return x
+
+    half = compute_in_bfloat16()(module(make, (4, 32)))
+    assert types(half) == 3 * [HALVES]
+    weights = {v.args[1] for v in values_of(half["main"]) if operator_name(v) == "relax.matmul"}
+    assert len(weights) == 1
+
+
+def test_equal_weights_of_halves_are_shared():
+    values = np.random.default_rng(0).standard_normal((32, 32)).astype("float32")
+
+    def make(builder, x):
+        for _ in range(2):
+            x = builder.emit(relax.op.matmul(x, relax.const(values.copy())))
+        return x
+
+    half = share_constants()(compute_in_bfloat16()(module(make, (4, 32))))
+    weights = {v.args[1] for v in values_of(half["main"]) if operator_name(v) == "relax.matmul"}
+    assert len(weights) == 1
+
+
+@pytest.mark.parametrize("rows", [19, 20])
+def test_products_of_others_in_bfloat16_keep_their_type(rows):
+    """A graph of bfloat16 that this pass has not made has results of bfloat16."""
+    weight = relax.const(np.ones((32, 16), ml_dtypes.bfloat16))
+
+    def make(builder, x):
+        half = builder.emit(relax.op.astype(x, "bfloat16"))
+        return builder.emit(relax.op.matmul(half, weight))
+
+    legal = relax.transform.LegalizeOps(legalize_map())(module(make, (rows, 32)))
+    assert str(legal["main"].ret_ty.dtype) == "bfloat16"

@@ -145,7 +145,8 @@ def add_command(commands: Any) -> None:
     tune.add_argument(
         "--allow-bfloat16",
         action="store_true",
-        help="multiply in bfloat16, on CPUs that have it: less exact, up to twice as fast",
+        help="multiply in bfloat16 where the CPU can and the tolerance is kept: less exact, up to "
+        "twice as fast",
     )
     tune.add_argument(
         "--tolerance",
@@ -264,7 +265,7 @@ def _tune_model(
             work_dir=options.work_dir,
             progress=None if options.quiet else "auto",
             exact=not options.allow_winograd,
-            precision="bfloat16" if getattr(options, "allow_bfloat16", False) else "float32",
+            precision="bfloat16" if options.allow_bfloat16 else "float32",
             tolerance=options.tolerance,
             inputs=inputs,
             seed=options.seed,

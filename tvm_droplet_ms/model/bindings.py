@@ -120,6 +120,17 @@ def array_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
     return np.from_dlpack(expr.value) if known else None
 
 
+def bits_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
+    """Return a view of the bits of a constant tensor: as `array_of`, and bfloat16 as uint16."""
+    array = array_of(expr)
+    if array is None and isinstance(expr, GenericConst):
+        tensor = expr.value
+        if isinstance(tensor, tvm.runtime.Tensor) and str(tensor.dtype) == "bfloat16":
+            # TVM has no public name for it; Tensor.numpy() makes a copy.
+            return np.from_dlpack(tensor._create_view(tensor.shape, "uint16"))
+    return array
+
+
 def constant(values: "np.ndarray[Any, Any]") -> GenericConst:
     """Make a constant tensor with a copy of some values, of the same shape and type."""
     # ``relax.const`` copies an array twice, and a tensor not at all.

@@ -8,8 +8,9 @@ import numpy as np
 
 import tvm
 from tvm import relax
+from tvm.ir import IRModule
 
-from .bindings import Bindings, Expr, Var, operator_name
+from .bindings import Bindings, Expr, Var, operator_name, values_of
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass
 
@@ -23,10 +24,11 @@ _DEPTH, _LANES = 2, 4
 ``dot_intrinsics.py``."""
 
 _READ_ROUNDED = {
-    *(f"relax.{name}" for name in ("add", "subtract", "multiply", "concat", "mean", "sigmoid")),
-    *(f"relax.nn.{name}" for name in ("relu", "gelu", "silu", "max_pool2d", "avg_pool2d")),
+    *(f"relax.{name}" for name in ("add", "subtract", "multiply", "sigmoid")),
+    *(f"relax.nn.{name}" for name in ("relu", "gelu", "silu")),
 }
-"""What else may read a rounded input. Others might make indices or choices of it."""
+"""What else may read a rounded input: what it is widened for in the same kernel, and what makes no
+indices or choices of it."""
 
 _LEAST_PRODUCTS = 16
 """The products of an output below which rounding the inputs costs more than it saves."""
@@ -36,8 +38,8 @@ def compute_in_bfloat16() -> tvm.transform.Pass:
     """Make a pass that computes convolutions and dense layers of bfloat16.
 
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
-    the products are added up in float32. An input is rounded once, where it is made, and residuals,
-    pools and activations read what was rounded, so that nothing else is stored. Convolutions of
+    the products are added up in float32. An input is rounded once, where it is made, and residuals
+    and activations read what was rounded, so that nothing else is stored for them. Convolutions of
     several groups, with channels that are not innermost or not even, and products of two
     activations but those of attention (``fuse_attention``) stay in float32. Returns the pass. It is
     for a prepared graph: weights are not moved afterwards.
@@ -67,22 +69,27 @@ class _Rounding:
         # Inputs of the model are not made here: nothing is saved where others read them.
         self._made = {data for data in inputs if data in bindings.values}
         self._rounded: dict[Var, Var] = {}
-        self._wide: dict[Var, Var] = {}
+        self._weights: dict[Expr, Expr] = {}
 
     def __call__(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
         """Return the layer of halves, or another value that reads what was rounded."""
         layer = _served_layer(value)
         if layer is not None:
-            weight = _half(layer.weight)
-            data = self._round(layer.data, emit)
+            data, weight = self._round(layer.data, emit), self._half_of(value.args[1], layer)
             if operator_name(value) == "relax.matmul":
                 return relax.op.matmul(data, weight, out_dtype="float32")
             return convolution_like(value, data, weight, out_dtype="float32")
         is_reader = operator_name(value) in _READ_ROUNDED
-        if not is_reader or not any(map(self._is_made, _operands(value))):
+        if not is_reader or not any(map(self._is_made, value.args)):
             return None
         arguments = [self._widened(each, emit) for each in value.args]
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
+
+    def _half_of(self, constant: Expr, layer: Layer) -> Expr:
+        """The weight of a layer; one that several layers share is rounded once."""
+        if constant not in self._weights:
+            self._weights[constant] = _half(layer.weight)
+        return self._weights[constant]
 
     def _round(self, data: Var, emit: Emit) -> Var:
         if data not in self._rounded:
@@ -93,24 +100,23 @@ class _Rounding:
         return isinstance(operand, relax.Var) and operand in self._made
 
     def _widened(self, operand: Expr, emit: Emit) -> Expr:
-        """An operand, or what it was rounded to, in float32."""
-        if isinstance(operand, relax.Tuple):
-            return relax.Tuple([self._widened(field, emit) for field in operand.fields])
+        """An operand, or what it was rounded to, in float32.
+
+        Each reader has a conversion of its own, which becomes part of its kernel.
+        """
         if not self._is_made(operand):
             return operand
-        if operand not in self._wide:
-            half = self._round(operand, emit)
-            self._wide[operand] = emit(relax.op.astype(half, "float32"))
-        return self._wide[operand]
+        return emit(relax.op.astype(self._round(operand, emit), "float32"))
 
 
-def _operands(call: relax.Call) -> list[Expr]:
-    """The operands of a call, those in tuples one by one."""
-    return [
-        field
-        for each in call.args
-        for field in (each.fields if isinstance(each, relax.Tuple) else [each])
+def count_products(mod: IRModule) -> tuple[int, int]:
+    """The convolutions and matrix products of ``main``: those of bfloat16, and all."""
+    products = [
+        value
+        for value in values_of(mod["main"])
+        if operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
     ]
+    return sum(str(each.args[0].ty.dtype) == HALF for each in products), len(products)
 
 
 def _served_layer(value: Expr) -> Layer | None:

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
-from .bindings import Expr, array_of
+from .bindings import Expr, bits_of
 
 _FIRST_BYTES = 1024
 """Constants that differ in these are not compared as a whole."""
@@ -25,7 +25,7 @@ _FIRST_BYTES = 1024
 def share_constants() -> tvm.transform.Pass:
     """Make a pass that replaces constants by the first one of the same values and type.
 
-    Returns the pass. Constants of a type that NumPy lacks, such as bfloat16, stay as they are.
+    Returns the pass. Constants of a type that NumPy lacks stay as they are, but for bfloat16.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -61,7 +61,7 @@ def _firsts(constants: list[GenericConst]) -> dict[GenericConst, GenericConst]:
     seen: dict[Any, list[tuple[GenericConst, np.ndarray]]] = defaultdict(list)
     firsts: dict[GenericConst, GenericConst] = {}
     for constant in dict.fromkeys(constants):
-        array = array_of(constant)
+        array = bits_of(constant)
         if array is None:
             continue
         values = array.reshape(-1).view("uint8")

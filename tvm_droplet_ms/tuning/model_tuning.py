@@ -13,6 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.target import Target
 
+from ..model.half_products import count_products
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..session.database import open_database
@@ -112,7 +113,9 @@ class ModelTuning:
             parts,
             self._note,
             locate=imported.locate,
+            is_rounded=halves,
         )
+        self._halves = halves
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Make a first executable, tune its kernels, make the last one, and describe it.
@@ -130,6 +133,8 @@ class ModelTuning:
     def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         made = self._first(stop)
         graph, kernels, first = made.graph, made.kernels, made.compiled
+        if self._halves:
+            self._note("{} of {} products are of bfloat16".format(*count_products(graph)))
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)

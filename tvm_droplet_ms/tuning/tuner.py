@@ -8,26 +8,20 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
-from ..search_strategy.dot_products.dot_intrinsics import half_unit
 from ..search_strategy.stopping import Stop, check_stop
-from ..session.errors import ModelError
+from ..session.errors import ModelError, RoundingError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
-from .check.output_check import (
-    EXACT_TOLERANCE,
-    HALF_TOLERANCE,
-    WINOGRAD_TOLERANCE,
-    OutputCheck,
-    make_check,
-)
+from .check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
+from .choices.precision import Precision, check_precision, default_tolerance
 from .experience.strategy import Experience
 from .frontends import import_model
 from .frontends.extents import Dims, Shapes
@@ -42,8 +36,6 @@ from .several_shapes.tune_buckets import tune_buckets
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
-
-Precision = Literal["float32", "bfloat16"]
 
 
 def tune(
@@ -115,9 +107,10 @@ def tune(
         Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
         is taken where it is faster.
     precision : Literal["float32", "bfloat16"]
-        What convolutions and dense layers multiply. "bfloat16" rounds their inputs and weights to
-        eight significant bits and adds up in float32, on CPUs with AVX512_BF16: less exact, and up
-        to twice as fast.
+        What convolutions, dense layers and attention multiply. "bfloat16" rounds their inputs and
+        weights to eight significant bits and adds up in float32, on CPUs with AVX512_BF16: less
+        exact, and up to twice as fast. Residuals and activations read the same inputs. Where the
+        tolerance is not kept, the model is computed in float32, and a note says so.
     tolerance : float | None
         The largest deviation of an output from the reference's, relative to the scale of the
         output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 2e-2 in
@@ -163,11 +156,10 @@ def tune(
         raise ModelError(f"{error}") from error
     set_worker_threads(threads)
     cpu = cpu_target(target, threads)
-    _check_precision(precision, cpu)
+    check_precision(precision, exact, cpu)
+    asked = tolerance
     if tolerance is None:
-        tolerance = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
-        if precision == "bfloat16":
-            tolerance = HALF_TOLERANCE
+        tolerance = default_tolerance(precision, exact)
     directory = open_work_dir(work_dir, cpu, threads)
 
     def prepare(bucket: BucketOptions) -> _Prepared:
@@ -200,22 +192,34 @@ def tune(
         experience: Experience,
         shape: OneShape | None = None,
     ) -> TuneResult:
-        tuning = ModelTuning(
-            prepared.imported,
-            cpu,
-            threads,
-            directory,
-            prepared.check,
-            exact,
-            prepared.parts,
-            seed,
-            experience,
-            watch=Watch(directory, callbacks, progress, patience, stop),
-            shape=shape,
-            halves=precision == "bfloat16",
-        )
-        result = tuning.run(request, trials)
-        return replace(result, notes=(*prepared.notes, *result.notes))
+        def run(prepared: _Prepared, halves: bool) -> TuneResult:
+            tuning = ModelTuning(
+                prepared.imported,
+                cpu,
+                threads,
+                directory,
+                prepared.check,
+                exact,
+                prepared.parts,
+                seed,
+                experience,
+                watch=Watch(directory, callbacks, progress, patience, stop),
+                shape=shape,
+                halves=halves,
+            )
+            result = tuning.run(request, trials)
+            return replace(result, notes=(*prepared.notes, *result.notes))
+
+        try:
+            return run(prepared, precision == "bfloat16")
+        except RoundingError as error:
+            note = (
+                f"in bfloat16 the outputs deviate by {error.deviation:.1e}, where the tolerance is "
+                f"{prepared.check.tolerance:.1e}: the model is computed in float32; pass a larger "
+                "tolerance (--tolerance) to have it in bfloat16"
+            )
+            logger.warning("%s", note)
+            return run(prepared.in_float32(asked or EXACT_TOLERANCE, note), halves=False)
 
     request = StopRequest(started + time_budget_s)
     try:
@@ -246,6 +250,11 @@ class _Prepared:
     parts: Parts
     notes: tuple[str, ...]
 
+    def in_float32(self, tolerance: float, note: str) -> "_Prepared":
+        """The same with another tolerance, and a note on why."""
+        check = replace(self.check, tolerance=tolerance, _noise={})
+        return replace(self, check=check, notes=(*self.notes, note))
+
 
 def _check_numbers(
     threads: int,
@@ -269,14 +278,3 @@ def _check_numbers(
         raise ModelError(str(error)) from error
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise ModelError(f"tolerance={tolerance!r}: expected a positive number")
-
-
-def _check_precision(precision: str, target: Target) -> None:
-    if precision not in get_args(Precision):
-        known = ", ".join(map(repr, get_args(Precision)))
-        raise ModelError(f"precision={precision!r}: expected one of {known}")
-    if precision == "bfloat16" and half_unit(target) is None:
-        raise ModelError(
-            f"precision='bfloat16': the CPU {target.attrs.get('mcpu')!r} has no AVX512_BF16, "
-            "by which it is faster: leave it out (--allow-bfloat16)"
-        )

@@ -11,7 +11,8 @@ LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "bfloat16": (-8, 8)}
 """The least and the greatest values. Sums of products of integers of bfloat16 are exact."""
 
 
-def _sum(one, other, axes):
+def sum_of(one, other, axes):
+    """The sum of the products of two elements, in a wider type."""
     wide = "float32" if str(one.dtype) == "bfloat16" else "int32"
     return te.sum(one.astype(wide) * other.astype(wide), axes)
 
@@ -24,7 +25,7 @@ def dense(rows, columns, depth, types=("uint8", "int8"), by_column=False, free=F
     k = te.reduce_axis((0, depth), "k")
     c = te.compute(
         (rows, columns),
-        lambda i, j: _sum(a[i, k], w[k, j] if by_column else w[j, k], k),
+        lambda i, j: sum_of(a[i, k], w[k, j] if by_column else w[j, k], k),
         name="c",
     )
     function = te.create_prim_func([a, w, c])
@@ -36,7 +37,7 @@ def packed_dense(rows, columns, depth, shape, where, types=("uint8", "int8")):
     a = te.placeholder((rows, depth), types[0], name="a")
     w = te.placeholder(shape, types[1], name="w")
     k = te.reduce_axis((0, depth), "k")
-    c = te.compute((rows, columns), lambda i, j: _sum(a[i, k], w[where(j, k)], k), name="c")
+    c = te.compute((rows, columns), lambda i, j: sum_of(a[i, k], w[where(j, k)], k), name="c")
     return module_of(te.create_prim_func([a, w, c]))
 
 
@@ -44,7 +45,7 @@ def gram(rows, depth):
     """A product of a matrix with itself."""
     a = te.placeholder((rows, depth), "int8", name="a")
     k = te.reduce_axis((0, depth), "k")
-    c = te.compute((rows, rows), lambda i, j: _sum(a[i, k], a[j, k], k), name="c")
+    c = te.compute((rows, rows), lambda i, j: sum_of(a[i, k], a[j, k], k), name="c")
     return module_of(te.create_prim_func([a, c]))
 
 
@@ -54,7 +55,7 @@ def requantized(rows, columns, depth):
     w = te.placeholder((columns, depth), "int8", name="w")
     bias = te.placeholder((columns,), "int32", name="bias")
     k = te.reduce_axis((0, depth), "k")
-    c = te.compute((rows, columns), lambda i, j: _sum(a[i, k], w[j, k], k), name="c")
+    c = te.compute((rows, columns), lambda i, j: sum_of(a[i, k], w[j, k], k), name="c")
     d = te.compute((rows, columns), lambda i, j: c[i, j] + bias[j], name="d")
 
     def rounded(i, j):
@@ -70,7 +71,7 @@ def batch_matmul(batch, rows, columns, depth):
     w = te.placeholder((batch, depth, columns), "int8", name="w")
     k = te.reduce_axis((0, depth), "k")
     shape = (batch, rows, columns)
-    c = te.compute(shape, lambda n, i, j: _sum(a[n, i, k], w[n, k, j], k), name="c")
+    c = te.compute(shape, lambda n, i, j: sum_of(a[n, i, k], w[n, k, j], k), name="c")
     return module_of(te.create_prim_func([a, w, c]))
 
 
@@ -91,7 +92,7 @@ def convolution(size, inputs, outputs, groups=1, stride=1, types=("uint8", "int8
 
     def product(n, y, x, o):
         source = pad[n, y * stride + ry, x * stride + rx, o // made * own + rc]
-        return _sum(source, w[ry, rx, rc, o], [ry, rx, rc])
+        return sum_of(source, w[ry, rx, rc, o], [ry, rx, rc])
 
     c = te.compute((1, *sizes, outputs), product, name="c")
     return module_of(te.create_prim_func([a, w, c]))

@@ -12,6 +12,7 @@ from byte_kernels import (
     dense,
     packed_dense,
     requantized,
+    sum_of,
     values,
 )
 
@@ -119,24 +120,51 @@ def of_first_rows(after):
     return module_of(te.create_prim_func([a, w, after(half_matmul(a, w))]))
 
 
+def is_computed_for_a_tile(module, name):
+    """True if a block is inside of the loops over tiles: then it has a loop of the product's."""
+    schedule = Schedule(module)
+    blocks = [name for name in (name, f"{name}_o") if name in str(module)]
+    block = schedule.get_sblock(blocks[0])
+    outermost = schedule.get(schedule.get_loops(block)[0])
+    return "dot_bf16" in str(outermost)
+
+
 @needs_halves
 def test_rows_that_no_tile_divides():
     module = of_first_rows(topi.nn.relu)
     check(module, [(19, 64), (64, 48)], HALVES, lambda a, w: np.maximum(product(a, w), 0))
-    # What follows is computed for each tile, but for the row that is a copy.
-    assert all("T.where" in str(found) for found in scheduled(module))
+    assert all(is_computed_for_a_tile(found, "compute") for found in scheduled(module))
 
 
 @needs_halves
 def test_what_reads_two_rows_is_computed_behind_the_product():
     def pairs(c):
-        return te.compute((18, 48), lambda i, j: c[i, j] + c[i + 1, j])
+        return te.compute((18, 48), lambda i, j: c[i, j] + c[i + 1, j], name="pairs")
 
     def expected(a, w):
         found = product(a, w)
         return found[:-1] + found[1:]
 
-    check(of_first_rows(pairs), [(19, 64), (64, 48)], HALVES, expected)
+    module = of_first_rows(pairs)
+    check(module, [(19, 64), (64, 48)], HALVES, expected)
+    assert not any(is_computed_for_a_tile(found, "pairs") for found in scheduled(module))
+
+
+@pytest.mark.parametrize("types", [("uint8", "int8"), pytest.param(HALVES, marks=needs_halves)])
+@pytest.mark.parametrize("other", ["turned", "transposed"])
+def test_what_reads_another_place_of_the_same_extents_is_computed_behind_the_product(types, other):
+    """Such tiles gave wrong numbers: the place that is read belongs to another tile."""
+    a, w = te.placeholder((32, 64), types[0], "a"), te.placeholder((64, 32), types[1], "w")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((32, 32), lambda i, j: sum_of(a[i, k], w[k, j], k), "c")
+    places = {"turned": lambda i, j: c[(i + 1) % 32, j], "transposed": lambda i, j: c[j, i]}
+    module = module_of(te.create_prim_func([a, w, te.compute((32, 32), places[other], "after")]))
+
+    def expected(a, w):
+        found = product(a, w)
+        return np.roll(found, -1, axis=0) if other == "turned" else found.T
+
+    check(module, [(32, 64), (64, 32)], types, expected)
 
 
 def test_what_follows_is_computed_for_each_tile():

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tvm import relax, tirx
 from tvm.relax.frontend import nn
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import half_unit
@@ -28,6 +29,21 @@ class Network(nn.Module):
     def forward(self, x):
         hidden = nn.op.relu(self.first(x))
         return hidden + self.second(hidden)
+
+
+class LeavesRowsOpen:
+    """A dense layer of any number of rows."""
+
+    def __init__(self, weight):
+        rows = tirx.Var("rows", "int64")
+        x = relax.Var("x", relax.TensorType((rows, INPUTS), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                product = relax.op.matmul(x, relax.const(weight.T.copy()))
+                result = builder.emit_output(product)
+            builder.emit_func_output(result)
+        self.module = builder.get()
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +76,38 @@ def test_products_are_of_rounded_numbers(arrays, tmp_path):
     off = np.abs(result(x) - (exact + exact @ second.T)).max()
     assert 10 * np.abs(result(x) - expected).mean() < off
     assert 1e-4 < result.deviation < 2e-2
-    assert result.notes == ()
+    assert result.notes == ("2 of 2 products are of bfloat16",)
     schedules = [result.schedule(row.name) for row in result.kernels if "matmul" in row.name]
     assert len(schedules) == 2 and all("dot_16x2_bfloat16" in text for text in schedules)
 
 
 @needs_halves
-def test_what_does_not_keep_the_tolerance_stays_in_float32(arrays, tmp_path):
+def test_a_model_that_does_not_keep_the_tolerance_is_computed_in_float32(arrays, tmp_path):
     result = tuned(arrays, tmp_path, precision="bfloat16", tolerance=1e-5)
     assert result.deviation < 1e-5
-    assert any("ComputeInBfloat16" in note and "left out" in note for note in result.notes)
+    (note,) = result.notes
+    assert "in bfloat16 the outputs deviate by" in note and "the tolerance is 1.0e-05" in note
+    assert not any("bfloat16" in result.schedule(row.name) for row in result.kernels)
 
 
 def test_other_precisions_and_cpus_are_refused(arrays, tmp_path):
     with pytest.raises(ModelError, match=r"precision='half': expected one of 'float32', 'bfloat1"):
         tuned(arrays, tmp_path, precision="half")
+    with pytest.raises(ModelError, match="exact=False and precision='bfloat16' exclude each other"):
+        tuned(arrays, tmp_path, precision="bfloat16", exact=False)
     haswell = {"kind": "llvm", "mcpu": "haswell"}
     with pytest.raises(ModelError, match="the CPU 'haswell' has no AVX512_BF16"):
         tuned(arrays, tmp_path, precision="bfloat16", target=haswell)
+
+
+@needs_halves
+def test_two_shapes_in_one_library(arrays, tmp_path):
+    """Each shape has its note, and a directory goes on in another precision."""
+    options = {"work_dir": tmp_path, "trials": 0, "progress": None}
+    mod = LeavesRowsOpen(arrays[1]).module
+    shapes = [{"x": (8, INPUTS)}, {"x": (16, INPUTS)}]
+    result = tune(mod, shapes=shapes, precision="bfloat16", **options)
+    for one in result.each_shape:
+        assert 1e-5 < one.deviation < 2e-2
+    again = tune(mod, shapes=shapes, **options)
+    assert all(one.deviation < 1e-5 for one in again.each_shape)

@@ -12,7 +12,7 @@ from .models import IN_BFLOAT16, run_name
 from .models_tvm import tune_with_tvm
 from .store import Task, environment, serve
 
-HALF_TOLERANCE = 0.1
+BENCH_TOLERANCE = 0.1
 """The rounding of MobileNet-v2, as OpenVINO has it too, is more than ``tune`` allows by itself."""
 
 
@@ -41,7 +41,7 @@ def tune_model(task: Task) -> dict[str, Any]:
             work_dir=work_dir,
             exact=settings["method"] != "tune with winograd",
             precision="bfloat16" if in_halves else "float32",
-            tolerance=HALF_TOLERANCE if in_halves else None,
+            tolerance=BENCH_TOLERANCE if in_halves else None,
             stop=None if settings["method"] == "tune to the end" else "auto",
             seed=settings["seed"],
             threads=settings["threads"],

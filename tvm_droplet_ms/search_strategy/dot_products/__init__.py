@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of bytes by the dot product instructions of x86 CPUs: intrinsics, and a schedule rule.
+"""Products of bytes and of bfloat16 by the instructions of x86 CPUs: intrinsics, a schedule rule.
 
-TVM's own rule for them fails (``docs/upstream/vnni.md``).
+TVM's own rule for bytes fails (``docs/upstream/vnni.md``), and it has none for bfloat16.
 """

@@ -7,9 +7,11 @@ compiled, where they are constant, and otherwise in each run.
 """
 
 from collections.abc import Sequence
+from operator import gt
 from typing import Any
 
-from tvm import tirx
+from tvm_ffi.structural import structural_walk
+
 from tvm.ir.expr import TensorLoad
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
@@ -133,36 +135,51 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
 
 
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Inline what follows into the last block; None, and nothing inlined, if it has other axes.
+    """Inline what follows into the last block; None, and nothing inlined, if a tile does not do.
 
-    The first one may take a part of the product, which has copies of the last rows then.
+    Each element is computed of that element of the block before. There may be fewer elements, where
+    the product has copies of its last rows.
     """
-    own = [axis for axis in schedule.get(block).iter_vars if axis.iter_type == IterVar.DataPar]
-    shape = [int(axis.dom.extent) for axis in own]
-    chain: list[SBlockRV] = []
-    while consumers := schedule.get_consumers(chain[-1] if chain else block):
-        axes = schedule.get(consumers[0]).iter_vars
-        if len(consumers) > 1 or any(axis.iter_type != IterVar.DataPar for axis in axes):
+    chain: list[SBlockRV] = [block]
+    while consumers := schedule.get_consumers(chain[-1]):
+        if len(consumers) > 1 or not _follows(schedule.get(consumers[0]), schedule.get(chain[-1])):
             return None
-        extents = [int(axis.dom.extent) for axis in axes]
-        if extents != shape and (chain or not _takes_first(schedule.get(consumers[0]))):
-            return None
-        shape = extents
         chain.append(consumers[0])
-    for producer in chain[:-1]:
+    for producer in chain[1:-1]:
         schedule.compute_inline(producer)
-    return chain[-1] if chain else None
+    return chain[-1] if len(chain) > 1 else None
 
 
-def _takes_first(block: Any) -> bool:
-    """True of a copy of the first elements along each axis."""
-    value = getattr(block.body, "value", None)
-    if not isinstance(value, TensorLoad):
+def _follows(after: Any, before: Any) -> bool:
+    """True if a block reads another one at the place that it computes alone."""
+    places = [axis.var for axis in after.iter_vars]
+    value = getattr(after.body, "value", None)
+    if value is None or any(axis.iter_type != IterVar.DataPar for axis in after.iter_vars):
         return False
-    places = [axis.var for axis in block.iter_vars]
-    return all(
-        len(indices) == len(places) and all(map(tirx.Var.same_as, places, indices))
-        for indices in (value.indices, block.body.indices)
+    (made,) = before.writes
+    (written,) = after.writes
+    reads: list[Any] = []
+
+    def look(load: Any) -> None:
+        if load.source.same_as(made.source):
+            reads.append(load.indices)
+
+    structural_walk(value, (TensorLoad, look))
+    extents = [int(extent) for extent in made.source.shape]
+    own = [int(extent) for extent in written.source.shape]
+    return (
+        len(own) == len(extents)
+        and not any(map(gt, own, extents))
+        and bool(reads)
+        and all(_are(indices, places, extents) for indices in (*reads, after.body.indices))
+    )
+
+
+def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
+    """True if indices are variables, but for axes of one element."""
+    return len(indices) == len(places) and all(
+        place.same_as(index) or extent == 1
+        for index, place, extent in zip(indices, places, extents, strict=True)
     )
 
 

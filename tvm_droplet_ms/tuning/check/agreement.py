@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ...session.errors import LateKernelsError, ModelError, TooLateError
+from ...session.errors import LateKernelsError, ModelError, RoundingError, TooLateError
 from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..budget.ending import GRACE_SECS
@@ -74,8 +74,10 @@ class Agreement:
         note: Callable[[str], None],
         *,
         locate: Locate | None = None,
+        is_rounded: bool = False,
     ) -> None:
         self._mod = mod
+        self._is_rounded = is_rounded
         self._passes = guarded(passes, note)
         self._check = check
         self._parts = parts
@@ -88,11 +90,15 @@ class Agreement:
         """Prepare and build, without what makes the outputs differ.
 
         Raises ``ModelError`` if TVM's import computes something else than the reference, or the
-        time is too short to find an executable whose outputs agree.
+        time is too short to find an executable whose outputs agree; ``RoundingError`` if a model
+        of bfloat16 does not agree.
         """
         skipped: list[str] = []
         self._deadline = stop.deadline
         made = self._make(prepare, skipped)
+        if self._is_rounded and not self.agrees(made.compiled):
+            off = self._check.deviation(made.compiled)
+            raise RoundingError(off, f"the outputs deviate by {off:.1e} in bfloat16")
         while not (self.agrees(made.compiled) or self._is_rounding(made, stop)):
             late = stop.earlier((1 - SEARCH_SHARE) * stop.left)
             with self._parts("search for what changes the outputs"):
@@ -101,11 +107,7 @@ class Agreement:
                 made = found
                 break
             skipped.append(name)
-            off = self._check.deviation(made.compiled)
-            self._note(
-                f"the graph pass {name} changed the outputs and was left out: with it they "
-                f"deviate by {off:.1e}, and the tolerance is {self._check.tolerance:.1e}"
-            )
+            self._note(f"the graph pass {name} changed the outputs and was left out")
             made = self._make_or_leave(made, prepare, skipped)
         self._right = by_workload(made.kernels.schedules())
         for text in remarks(self._check):

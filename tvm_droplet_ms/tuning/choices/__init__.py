@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices that only the whole model can tell: Winograd's algorithm, near-best schedules."""
+"""Choices of the whole model: its precision, Winograd's algorithm, near-best schedules."""

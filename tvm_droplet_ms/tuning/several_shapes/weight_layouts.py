@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 
-from ...model.bindings import array_of, operator_name, values_of
+from ...model.bindings import bits_of, operator_name, values_of
 from ...search_strategy import DropletStrategy
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
 from ...search_strategy.known.tuned_task import TunedTask
@@ -231,7 +231,7 @@ def weights_of(kernels: ModelKernels) -> dict[int, frozenset[Weight]]:
         if operator_name(value) == "relax.call_tir":
             given = value.args[1]
             fields = given.fields if isinstance(given, relax.Tuple) else [given]
-            arrays = [array_of(argument) for argument in fields]
+            arrays = [bits_of(argument) for argument in fields]
             found.setdefault(str(value.args[0].name_hint), set()).update(
                 (f"{array.dtype} {array.shape}", array.reshape(-1)[:_FIRST_BYTES].tobytes())
                 for array in arrays

@@ -17,9 +17,10 @@ _HALF, _BITS = "bfloat16", "uint16"
 
 
 def is_half_convolution(call: Any) -> bool:
-    """True if a convolution is of bfloat16, of one group, in NHWC with HWIO weights."""
+    """True if a convolution of bfloat16 to float32 has one group, in NHWC with HWIO weights."""
     return (
         {str(operand.ty.dtype) for operand in call.args} == {_HALF}
+        and str(call.ty.dtype) == "float32"
         and layouts_of(call.attrs) == ("NHWC", "HWIO", "NHWC")
         and int(call.attrs.groups) == 1
     )

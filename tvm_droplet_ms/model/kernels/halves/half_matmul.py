@@ -33,9 +33,10 @@ def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def _rows(call: Any) -> int | None:
-    """The rows of a product of bfloat16 with a matrix; None for any other."""
+    """The rows of a product of bfloat16 with a matrix, to float32; None for any other."""
     shapes = [static_shape(operand) for operand in call.args]
-    if {str(operand.ty.dtype) for operand in call.args} != {HALF} or None in shapes:
+    types = [str(each.ty.dtype) for each in (*call.args, call)]
+    if types != [HALF, HALF, "float32"] or None in shapes:
         return None
     data, weights = shapes
     is_plain = data is not None and len(data) > 1 and weights is not None and len(weights) == 2

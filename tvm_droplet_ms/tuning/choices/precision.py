@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types that a model may be computed in."""
+
+from typing import Literal, get_args
+
+from tvm.target import Target
+
+from ...search_strategy.dot_products.dot_intrinsics import half_unit
+from ...session.errors import ModelError
+from ..check.output_check import EXACT_TOLERANCE, HALF_TOLERANCE, WINOGRAD_TOLERANCE
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def check_precision(precision: str, exact: bool, target: Target) -> None:
+    """Refuse what ``tune`` cannot compute in.
+
+    ``exact``: whether Winograd's algorithm is not allowed. Raises ``ModelError``.
+    """
+    if precision not in get_args(Precision):
+        known = ", ".join(map(repr, get_args(Precision)))
+        raise ModelError(f"precision={precision!r}: expected one of {known}")
+    if precision == "bfloat16" and not exact:
+        raise ModelError(
+            "exact=False and precision='bfloat16' exclude each other: Winograd's algorithm is for "
+            "convolutions of float32; leave one out (--allow-winograd, --allow-bfloat16)"
+        )
+    if precision == "bfloat16" and half_unit(target) is None:
+        raise ModelError(
+            f"precision='bfloat16': the CPU {target.attrs.get('mcpu')!r} has no AVX512_BF16, "
+            "by which it is faster: leave it out (--allow-bfloat16)"
+        )
+
+
+def default_tolerance(precision: str, exact: bool) -> float:
+    """The tolerance of a model for which none was asked."""
+    if precision == "bfloat16":
+        return HALF_TOLERANCE
+    return EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
