@@ -10,6 +10,7 @@ import pytest
 
 from tvm_droplet_ms.cli import kernel, main, tune
 from tvm_droplet_ms.cli.tune_options import OptionError, read_inputs
+from tvm_droplet_ms.session.errors import ModelError
 
 
 @pytest.fixture
@@ -166,3 +167,22 @@ def test_a_model_is_checked_with_the_inputs_of_a_file(lookup, tmp_path, capsys, 
     assert 0 < low <= content["beside"]["tuned"]["median"] <= high
     kept = json.loads((tmp_path / "logs" / "command.json").read_text())
     assert kept["options"]["inputs"] == str(tmp_path / "inputs.npz")
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"), [([], "float32"), (["--allow-bfloat16"], "bfloat16")]
+)
+def test_the_precision_is_that_of_the_flag(tmp_path, monkeypatch, flags, precision):
+    asked = []
+
+    def note_precision(_model, **options):
+        asked.append(options["precision"])
+        raise ModelError("enough")
+
+    monkeypatch.setattr("tvm_droplet_ms.tuning.tune", note_precision)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    work_dir = str(tmp_path / "work")
+    assert main(["tune", str(tmp_path / "model.onnx"), "--work-dir", work_dir, *flags]) == 1
+    # The same flag holds for what goes on in the directory.
+    assert main(["resume", work_dir]) == 1
+    assert asked == [precision, precision]
