@@ -8,7 +8,7 @@ import numpy as np
 
 import tvm
 from tvm import relax
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 
 from .bindings import Bindings, Expr, Var, operator_name, values_of
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
@@ -109,14 +109,18 @@ class _Rounding:
         return emit(relax.op.astype(self._round(operand, emit), "float32"))
 
 
-def count_products(mod: IRModule) -> tuple[int, int]:
-    """The convolutions and matrix products of ``main``: those of bfloat16, and all."""
-    products = [
+def count_layers(mod: IRModule) -> tuple[int, int]:
+    """The convolutions and dense layers of ``main``: those of bfloat16, and all.
+
+    A product of two activations is none.
+    """
+    layers = [
         value
         for value in values_of(mod["main"])
         if operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
+        and isinstance(value.args[1], GenericConst)
     ]
-    return sum(str(each.args[0].ty.dtype) == HALF for each in products), len(products)
+    return sum(str(each.args[0].ty.dtype) == HALF for each in layers), len(layers)
 
 
 def _served_layer(value: Expr) -> Layer | None:

@@ -76,7 +76,7 @@ def test_products_are_of_rounded_numbers(arrays, tmp_path):
     off = np.abs(result(x) - (exact + exact @ second.T)).max()
     assert 10 * np.abs(result(x) - expected).mean() < off
     assert 1e-4 < result.deviation < 2e-2
-    assert result.notes == ("2 of 2 products are of bfloat16",)
+    assert result.notes == ("2 of 2 convolutions and dense layers are of bfloat16",)
     schedules = [result.schedule(row.name) for row in result.kernels if "matmul" in row.name]
     assert len(schedules) == 2 and all("dot_16x2_bfloat16" in text for text in schedules)
 

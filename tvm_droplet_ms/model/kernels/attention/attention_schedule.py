@@ -42,7 +42,11 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     head = _tile(schedule, normal, last)
     beforehand = schedule.copy()
     for name in _PACKED:
-        schedule.compute_at(schedule.get_sblock(name), head, preserve_unit_loops=True)
+        block = schedule.get_sblock(name)
+        schedule.compute_at(block, head, preserve_unit_loops=True)
+        if _is_of_halves(schedule):
+            # LLVM takes 20 s for some hundred vectors of elements that are gathered one by one.
+            schedule.annotate(schedule.get_loops(block)[1], "pragma_auto_unroll_max_step", 0)
     for space in (schedule, beforehand):
         for name in _PACKED:
             block = space.get_sblock(name)
@@ -77,6 +81,7 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
     """Compute all stages for a tile of rows; return the loop over the heads."""
     block = schedule.get_sblock
     *batch, rows, width = schedule.get_loops(normal)
+    lanes = math.gcd(int(schedule.get(width).extent), LANES)
     unit = row_unit(int(schedule.get(rows).extent))
     together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
     row_bytes = 8 * _columns(schedule)
@@ -86,9 +91,11 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
         batch = [schedule.fuse(*batch)]
         schedule.parallel(batch[-1])
         schedule.annotate(batch[-1], FINISHED, 1)
+        # Around all loops: one that is unrolled would bring the functions along many times.
+        dots = [_dot(each) for each in sorted({LANES, lanes})]
+        schedule.annotate(batch[-1], IMPORTED, " ".join(str(imported_code(dot)) for dot in dots))
     tile, inner = schedule.split(rows, [None, tile_rows])
     schedule.split(inner, [None, together])
-    lanes = math.gcd(int(schedule.get(width).extent), LANES)
     _vectorize(schedule, normal)
     for name in _OF_A_TILE:
         schedule.compute_at(block(name), tile, preserve_unit_loops=True)
@@ -167,14 +174,16 @@ def _tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: 
     """
     sums, around, lane = loops
     register_dots()
-    dot = Dot(lanes, PAIR, HALF, HALF)
     block = schedule.blockize(lane)
     zeros = schedule.decompose_reduction(block, sums)
     schedule.vectorize(schedule.get_loops(schedule.get_child_blocks(zeros)[0])[-1])
-    schedule.annotate(sums, IMPORTED, imported_code(dot))
     for loop in (around, schedule.get_loops(zeros)[-1]):
         schedule.annotate(loop, FINISHED, 1)
-    schedule.tensorize(block, dot.name)
+    schedule.tensorize(block, _dot(lanes).name)
+
+
+def _dot(lanes: int) -> Dot:
+    return Dot(lanes, PAIR, HALF, HALF)
 
 
 def _perfect_tile(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
