@@ -145,14 +145,14 @@ def add_command(commands: Any) -> None:
     tune.add_argument(
         "--allow-bfloat16",
         action="store_true",
-        help="multiply in bfloat16 where the CPU can and the tolerance is kept: less exact, up to "
-        "twice as fast",
+        help="multiply in bfloat16 where the CPU can and the tolerance, 0.1 then, is kept: less "
+        "exact, up to twice as fast; not with --allow-winograd",
     )
     tune.add_argument(
         "--tolerance",
         type=float,
         help="the largest difference of an output from the untouched model's, relative to the "
-        "scale of the output's row",
+        "scale of the output's row (default: 1e-4; see the options that allow more)",
     )
     tune.add_argument(
         "--inputs",

@@ -10,11 +10,10 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
+from ..search_strategy.dot_products.dot_intrinsics import HALF
 from .bindings import Bindings, Expr, Var, operator_name, values_of
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass
-
-HALF = "bfloat16"
 
 _MARK = "tvm_droplet_ms.bfloat16"
 """The attribute of a function that computes in bfloat16."""
@@ -109,10 +108,10 @@ class _Rounding:
         return emit(relax.op.astype(self._round(operand, emit), "float32"))
 
 
-def count_layers(mod: IRModule) -> tuple[int, int]:
-    """The convolutions and dense layers of ``main``: those of bfloat16, and all.
+def served_note(mod: IRModule) -> str:
+    """How many of the convolutions and dense layers of ``main`` are of bfloat16.
 
-    A product of two activations is none.
+    A product of two activations is none of them.
     """
     layers = [
         value
@@ -120,7 +119,14 @@ def count_layers(mod: IRModule) -> tuple[int, int]:
         if operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
         and isinstance(value.args[1], GenericConst)
     ]
-    return sum(str(each.args[0].ty.dtype) == HALF for each in layers), len(layers)
+    count = sum(str(each.args[0].ty.dtype) == HALF for each in layers)
+    note = f"{count} of {len(layers)} convolutions and dense layers are of bfloat16"
+    if count == len(layers):
+        return note
+    return (
+        f"{note}; the others are quantized, of several groups or in three dimensions, or have odd "
+        "inputs, few of them, or outputs that are no multiple of four"
+    )
 
 
 def _served_layer(value: Expr) -> Layer | None:

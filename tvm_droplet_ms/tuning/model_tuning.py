@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.target import Target
 
-from ..model.half_products import count_layers
+from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..session.database import open_database
@@ -134,8 +134,7 @@ class ModelTuning:
         made = self._first(stop)
         graph, kernels, first = made.graph, made.kernels, made.compiled
         if self._halves:
-            count, layers = count_layers(graph)
-            self._note(f"{count} of {layers} convolutions and dense layers are of bfloat16")
+            self._note(served_note(graph))
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)

@@ -113,7 +113,7 @@ def tune(
         tolerance is not kept, the model is computed in float32, and a note says so.
     tolerance : float | None
         The largest deviation of an output from the reference's, relative to the scale of the
-        output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 2e-2 in
+        output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 0.1 in
         bfloat16.
     inputs : Inputs | Sequence[Inputs] | None
         Values of inputs by name for the check, such as indices. Others are random. A list as for
@@ -177,6 +177,7 @@ def tune(
         with parts("check"):
             set_own_threads(threads)
             check = make_check(imported, cpu, tolerance, seed, bucket.inputs)
+            check = replace(check, is_strict=precision == "bfloat16")
         return _Prepared(imported, check, parts, tuple(notes))
 
     def probe(bucket: BucketOptions) -> OutputCheck:
@@ -252,7 +253,7 @@ class _Prepared:
 
     def in_float32(self, tolerance: float, note: str) -> "_Prepared":
         """The same with another tolerance, and a note on why."""
-        check = replace(self.check, tolerance=tolerance, _noise={})
+        check = replace(self.check, tolerance=tolerance, is_strict=False)
         return replace(self, check=check, notes=(*self.notes, note))
 
 

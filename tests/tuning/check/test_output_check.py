@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check allows what the reference itself cannot know, and nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -34,6 +36,23 @@ def cancelling(inputs, dtype="float32"):
     """Numbers near 1e4 whose difference is near 1."""
     hidden = inputs[0].astype(dtype) @ WEIGHT.astype(dtype)
     return [(hidden @ SIGNS.astype(dtype)).astype("float32")]
+
+
+def test_a_strict_check_excuses_nothing():
+    """The rounding of bfloat16 is judged by its whole deviation, and that is what is said."""
+
+    def on_the_edge(inputs):
+        # The next number of float32 after 1 gives 2.
+        return [(inputs[0] - 1) * 2.0**23 + 1]
+
+    loose = check_of(on_the_edge, (np.ones(16, "float32"),))
+    strict = replace(loose, is_strict=True)
+
+    def off(inputs):
+        return [on_the_edge(inputs)[0] + 0.5]
+
+    assert strict.deviation(off) == 0.5 and not strict.agrees(off)
+    assert loose.agrees(off)
 
 
 class TestNoise:

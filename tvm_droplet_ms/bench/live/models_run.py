@@ -12,9 +12,6 @@ from .models import IN_BFLOAT16, run_name
 from .models_tvm import tune_with_tvm
 from .store import Task, environment, serve
 
-BENCH_TOLERANCE = 0.1
-"""The rounding of MobileNet-v2, as OpenVINO has it too, is more than ``tune`` allows by itself."""
-
 
 def tune_model(task: Task) -> dict[str, Any]:
     """Tune a model for some minutes, and keep its library.
@@ -41,7 +38,6 @@ def tune_model(task: Task) -> dict[str, Any]:
             work_dir=work_dir,
             exact=settings["method"] != "tune with winograd",
             precision="bfloat16" if in_halves else "float32",
-            tolerance=BENCH_TOLERANCE if in_halves else None,
             stop=None if settings["method"] == "tune to the end" else "auto",
             seed=settings["seed"],
             threads=settings["threads"],

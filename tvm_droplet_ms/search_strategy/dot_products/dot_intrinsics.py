@@ -28,7 +28,8 @@ from tvm.target.codegen import target_has_features
 from tvm.tirx.script import builder as T
 
 BYTES = ("int8", "uint8")
-HALVES = ("bfloat16",)
+HALF = "bfloat16"
+HALVES = (HALF,)
 
 _VNNI_DEPTH, _WORDS_DEPTH, _HALVES_DEPTH = 4, 2, 2
 _SIGNS = -0x7F7F7F80

@@ -38,8 +38,9 @@ row; a hundred times what was seen on the models of the tests."""
 WINOGRAD_TOLERANCE = 1e-3
 """The same where Winograd convolutions are allowed: one with 4x4 tiles has an error of 1e-5."""
 
-HALF_TOLERANCE = 2e-2
-"""The same where products are of bfloat16, whose rounding is 2e-3 of a number."""
+HALF_TOLERANCE = 0.1
+"""The same where products are of bfloat16, whose rounding is 2e-3 of a number: 0.002 to 0.06 were
+seen on whole models, and 0.003 to 0.09 of OpenVINO in bfloat16."""
 
 MOVED_RUNS = 3
 """Runs of the reference with moved inputs, for each set."""
@@ -64,6 +65,7 @@ class OutputCheck:
     - ``tolerance``: the largest deviation that passes.
     - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; empty for none.
     - ``steps``: what two values of a quantised output differ by; empty for none.
+    - ``is_strict``: whether what rounding moves in the reference is a deviation too.
     """
 
     reference: Reference
@@ -72,6 +74,7 @@ class OutputCheck:
     tolerance: float
     bounds: tuple[Bound | None, ...] = ()
     steps: tuple[float | None, ...] = ()
+    is_strict: bool = False
     _noise: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
 
     def deviation(
@@ -167,7 +170,7 @@ class OutputCheck:
     def _deviation(self, number: int, outputs: Arrays) -> float:
         expected = self.expected[number]
         off = largest_deviation(outputs, expected, self._allowed(number))
-        if off <= self.tolerance or number in self._noise:
+        if self.is_strict or off <= self.tolerance or number in self._noise:
             return off
         moved = moved_runs(self.reference, self.inputs[number])
         self.excuse(number, moved)

@@ -7,11 +7,13 @@ from typing import Any
 
 from tvm import te, tirx
 
+from ....search_strategy.dot_products.dot_intrinsics import HALF
+
 LANES = 16
 """The scores of a vector."""
 
-HALF, PAIR = "bfloat16", 2
-"""The type of products that are not of float32, and how many of them a lane adds up at a time."""
+PAIR = 2
+"""The products of bfloat16 that a lane adds up at a time."""
 
 Element = Callable[..., Any]
 """Gives an element of a tensor at indices."""

@@ -6,10 +6,15 @@ import math
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from ....search_strategy.dot_products.dot_intrinsics import Dot, imported_code, register_dots
+from ....search_strategy.dot_products.dot_intrinsics import (
+    HALF,
+    Dot,
+    imported_code,
+    register_dots,
+)
 from ....search_strategy.dot_products.dot_rule import FINISHED, IMPORTED
 from .attention_compute import row_unit
-from .attention_packing import HALF, LANES, PAIR
+from .attention_packing import LANES, PAIR
 
 _MOST_ROWS, _MOST_PANELS, _MOST_VECTORS = 8, 4, 4
 """The most rows, panels of keys, and vectors of values that are computed together."""

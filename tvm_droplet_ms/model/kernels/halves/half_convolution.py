@@ -10,16 +10,17 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ....search_strategy.dot_products.dot_intrinsics import HALF
 from ...bindings import Expr
 from ...layers import layouts_of
 
-_HALF, _BITS = "bfloat16", "uint16"
+_BITS = "uint16"
 
 
 def is_half_convolution(call: Any) -> bool:
     """True if a convolution of bfloat16 to float32 has one group, in NHWC with HWIO weights."""
     return (
-        {str(operand.ty.dtype) for operand in call.args} == {_HALF}
+        {str(operand.ty.dtype) for operand in call.args} == {HALF}
         and str(call.ty.dtype) == "float32"
         and layouts_of(call.attrs) == ("NHWC", "HWIO", "NHWC")
         and int(call.attrs.groups) == 1
@@ -67,7 +68,7 @@ def _padded(data: te.Tensor, padding: Sequence[int]) -> te.Tensor:
         is_inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
         bits = tirx.reinterpret(_BITS, data[n, y - top, x - left, c])
         bits = tirx.if_then_else(is_inside, bits, tirx.const(0, _BITS))
-        return tirx.reinterpret(_HALF, bits)
+        return tirx.reinterpret(HALF, bits)
 
     shape = (batch, height + top + bottom, width + left + right, channels)
     return te.compute(shape, copied, name="pad_temp")

@@ -10,9 +10,10 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
+from ....search_strategy.dot_products.dot_intrinsics import HALF
 from ...bindings import static_shape
 from ..attention.attention_compute import row_unit
-from ..attention.attention_packing import HALF, at_most
+from ..attention.attention_packing import at_most
 
 _TILES = range(4, 15)
 """The rows of a good tile."""
