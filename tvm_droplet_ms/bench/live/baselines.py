@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,6 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int, precision: str = 
         return [request.get_output_tensor(i).data for i in range(len(compiled.outputs))]
 
     return run
-
-
-def _openvino_of_halves(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
-    return _openvino(model, inputs, threads, "bf16")
 
 
 def _torch(model: ModelFiles, inputs: Arrays, threads: int, **options: Any) -> Run:
@@ -181,6 +177,6 @@ BASELINES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
 """All programs by name. MNN computes convolutions by Winograd, the others directly."""
 
 OF_HALVES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
-    "OpenVINO, bfloat16": _openvino_of_halves
+    "OpenVINO, bfloat16": partial(_openvino, precision="bf16")
 }
 """Programs that compute in bfloat16, to compare models with that do."""
