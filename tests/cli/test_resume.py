@@ -3,12 +3,15 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tvm_droplet_ms.cli import main, tune
 from tvm_droplet_ms.cli.manifest import FILE, RECORDS, ManifestError, read_manifest, run_kept
+from tvm_droplet_ms.session.torn_database import mend_torn_end
 
 
 class Clock:
@@ -35,7 +38,7 @@ def test_a_run_that_ends_has_taken_its_time(tmp_path):
     assert run_kept(tmp_path, {"model": "dense"}, clock.passing(7.0), clock=clock) == 0
     assert read_manifest(tmp_path).spent_secs == 7.0
     # What goes on adds to what was taken, and a new command begins anew.
-    assert run_kept(tmp_path, {"model": "dense"}, clock.passing(2.0), 7.0, clock) == 0
+    assert run_kept(tmp_path, {"model": "dense"}, clock.passing(2.0), 7.0, clock=clock) == 0
     assert read_manifest(tmp_path).spent_secs == 9.0
     run_kept(tmp_path, {"model": "dense"}, clock.passing(2.0), clock=clock)
     assert read_manifest(tmp_path).spent_secs == 2.0
@@ -182,10 +185,56 @@ def test_a_model_gets_what_is_left_of_its_trials(tmp_path, monkeypatch, asked, l
     work_dir = tmp_path / "work"
     command = ["tune", str(tmp_path / "model.onnx"), "--work-dir", str(work_dir)]
     assert main([*command, "--trials", asked]) == 0
-    (work_dir / RECORDS).write_text("a record\nanother\na torn o")
+    (work_dir / RECORDS).write_text("a record\nanother\n")
     assert main(["resume", str(work_dir)]) == 0
     assert [spent for _, spent in ran] == [0, 2]
     assert tune.trials_left(ran[1][0].trials, ran[1][1]) == left
+
+
+def test_only_trials_of_the_command_count(tmp_path, monkeypatch):
+    """Neither those of commands before, nor what the machine let down."""
+    spent = []
+    monkeypatch.setattr(tune, "_tune_model", lambda _options, _left, done, _: spent.append(done))
+    (tmp_path / "model.onnx").write_bytes(b"")
+    work_dir = tmp_path / "work"
+    work_dir.mkdir()
+    measured, let_down = '[0, ["trace", [0.5]]]\n', '[0, ["trace", []]]\n'
+    (work_dir / RECORDS).write_text(3 * measured)
+    command = ["tune", str(tmp_path / "model.onnx"), "--work-dir", str(work_dir)]
+    main([*command, "--trials", "9"])
+    with (work_dir / RECORDS).open("a") as records:
+        records.write(2 * measured + let_down)
+    for _ in range(2):
+        main(["resume", str(work_dir)])
+    assert spent == [0, 2, 2]
+
+
+def test_a_repair_takes_no_minutes(tmp_path):
+    """Nor does a torn line that the next run cuts off."""
+    with pytest.raises(Killed):
+        run_kept(tmp_path, {"model": "dense"}, killed_after(tmp_path, 30.0))
+    started = json.loads((tmp_path / FILE).read_text())["started"]
+    (tmp_path / RECORDS).write_text('[0, ["a torn')
+    os.utime(tmp_path / RECORDS, (started + 30.0, started + 30.0))
+    assert mend_torn_end(tmp_path) == [RECORDS]
+    assert read_manifest(tmp_path).spent_secs == pytest.approx(30.0, abs=0.01)
+
+
+def test_the_second_of_two_commands_changes_nothing(tmp_path, monkeypatch, capsys):
+    """Not even before the first one has made a file."""
+    second = []
+
+    def tune_one(*_):
+        script = "import sys; from tvm_droplet_ms.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", script, "tune", "softmax", "--work-dir", str(tmp_path)]
+        second.append(subprocess.run(command, capture_output=True, text=True, check=False))
+        return 0
+
+    monkeypatch.setattr(tune, "tune_one", tune_one)
+    assert main(["tune", "dense", "--work-dir", str(tmp_path)]) == 0
+    (ended,) = second
+    assert ended.returncode == 1 and "another process tunes in" in ended.stderr
+    assert read_manifest(tmp_path).options["model"] == "dense"
 
 
 def test_a_directory_of_the_name_of_a_workload_is_no_model(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 
 import json
 import pickle
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ def untuned(monkeypatch):
     [
         (["dense", "--tolerance", "1"], "--tolerance does not apply to a kernel, which 'dense' is"),
         (["dense", "--shape", "x=1,2"], "--shape does not apply to a kernel"),
+        (["dense", "--constant", "n=4"], "--constant does not apply to a kernel"),
         (["dense", "--allow-winograd"], "--allow-winograd does not apply to a kernel"),
         (["dense", "--allow-bfloat16"], "--allow-bfloat16 does not apply to a kernel"),
         (["dense", "--against", "pytorch"], "--against does not apply to a kernel"),
@@ -72,6 +74,9 @@ def test_files_that_are_no_inputs_are_named(tmp_path):
             read_inputs(file)
 
 
+X_SO = Namespace(command="tune", out="x.so")
+
+
 class Result:
     """A result whose library cannot be written."""
 
@@ -86,13 +91,13 @@ class Result:
 
 def test_the_result_is_printed_before_the_library_is_written(capsys):
     full = Result(OSError(28, "No space left on device"))
-    assert kernel.hand_over("the result", full, "x.so", Path("logs/kernel.so"), False) == 1
+    assert kernel.hand_over("the result", full, X_SO, Path("logs/kernel.so"), False) == 1
     captured = capsys.readouterr()
     assert captured.out == "the result\n"
     assert captured.err.startswith("droplet-ms tune: error: --out 'x.so' could not be written: ")
     assert captured.err.endswith("; the library is in 'logs/kernel.so'\n")
     result = Result()
-    assert kernel.hand_over("the result", result, "x.so", Path("logs/kernel.so"), True) == 130
+    assert kernel.hand_over("the result", result, X_SO, Path("logs/kernel.so"), True) == 130
     assert result.exported == ["x.so"]
 
 
@@ -107,7 +112,7 @@ def test_the_library_is_written_where_nobody_reads_the_result(monkeypatch):
     monkeypatch.setattr("sys.stdout", Closed())
     result = Result()
     with pytest.raises(BrokenPipeError):
-        kernel.hand_over("the result", result, "x.so", Path("kernel.so"), False)
+        kernel.hand_over("the result", result, X_SO, Path("kernel.so"), False)
     assert result.exported == ["x.so"]
 
 
@@ -172,7 +177,7 @@ def test_a_model_is_checked_with_the_inputs_of_a_file(lookup, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("flags", "precision"), [([], "float32"), (["--allow-bfloat16"], "bfloat16")]
 )
-def test_the_precision_is_that_of_the_flag(tmp_path, monkeypatch, flags, precision):
+def test_the_precision_is_that_of_the_flag(tmp_path, monkeypatch, capsys, flags, precision):
     asked = []
 
     def note_precision(_model, **options):
@@ -183,6 +188,8 @@ def test_the_precision_is_that_of_the_flag(tmp_path, monkeypatch, flags, precisi
     (tmp_path / "model.onnx").write_bytes(b"")
     work_dir = str(tmp_path / "work")
     assert main(["tune", str(tmp_path / "model.onnx"), "--work-dir", work_dir, *flags]) == 1
+    assert capsys.readouterr().err.endswith("droplet-ms tune: error: enough\n")
     # The same flag holds for what goes on in the directory.
     assert main(["resume", work_dir]) == 1
+    assert capsys.readouterr().err.endswith("droplet-ms resume: error: enough\n")
     assert asked == [precision, precision]

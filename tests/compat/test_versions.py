@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tvm_droplet_ms
-from tvm_droplet_ms.compat.versions import check_versions
+from tvm_droplet_ms.compat.versions import check_versions, package_version
 
 
 def install(monkeypatch, versions):
@@ -87,3 +87,13 @@ def test_import_fails_with_crashing_versions(tmp_path):
     assert "ImportError: apache-tvm 0.27.0.post1 with apache-tvm-ffi 0.1.15.post2" in done.stderr
     assert "pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'" in done.stderr
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_a_program_that_was_not_installed_has_a_version_to_print(monkeypatch):
+    assert package_version("pytest") == pytest.__version__
+
+    def not_found(package):
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", not_found)
+    assert package_version("tvm-droplet-ms") == "not from a package"

@@ -265,3 +265,5 @@ def test_from_the_shell(run, capsys):
     assert "noise" in subjects and "database" in subjects
     assert main(["doctor", str(run / "absent")]) == 1
     assert "fault    work directory" in capsys.readouterr().out
+    assert main(["doctor", "--repair"]) == 1
+    assert "--repair mends the directory of a run: name it" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def tuner(tmp_path, **options):
     return KernelTuner(TARGET, 1, tmp_path, MemoryDatabase(), *parts, **options)
 
 
-KERNELS = SimpleNamespace(untouched=set(), picks=FirstPicks())
+KERNELS = SimpleNamespace(tasks=[], untouched=set(), picks=FirstPicks())
 
 
 def test_each_call_ends_what_it_started(log, tmp_path):

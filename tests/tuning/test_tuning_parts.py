@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +15,17 @@ import tvm
 from tvm import relax, te
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
 from tvm_droplet_ms.display import RunState, TaskState
+from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS, lost_records
 from tvm_droplet_ms.session.work_dir import open_work_dir
 from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
@@ -30,6 +35,7 @@ from tvm_droplet_ms.tuning.frontends.imported import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
 from tvm_droplet_ms.tuning.held_model import EXECUTABLE, hold_model, hold_shapes
 from tvm_droplet_ms.tuning.watch import Patience, Watch
+from tvm_droplet_ms.tuning.written_records import WrittenRecords
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 
@@ -279,3 +285,51 @@ def test_tune_refuses_before_anything_is_tuned(tmp_path):
     with pytest.raises(ModelError, match=r"holds the result of another model, 'first\.onnx'"):
         tune(small_model(), work_dir=tmp_path, trials=0, progress=None)
     assert (tmp_path / EXECUTABLE).read_bytes() == b"first"
+
+
+def test_kernels_of_two_graphs_may_have_one_name(tmp_path):
+    """The state and the patience of one are not those of the other."""
+    watch = Watch(tmp_path, patience=3)
+    target = Target({"kind": "llvm", "num-cores": 1})
+    mods = [tvm.IRModule({"main": te.create_prim_func(matmul(n, n, n))}) for n in (8, 16)]
+    for mod in mods:
+        watch.know_records([ExtractedTask("a", mod, target, [mod], 1)], MemoryDatabase(), target)
+
+    def measure(mod, secs):
+        tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
+        built, ran = BuilderResult("", None), RunnerResult([secs], None)
+        scheduler = SimpleNamespace(tasks_=tasks)
+        watch.callbacks[-1]._inst.apply(scheduler, 0, [None], [built], [ran])
+
+    measure(mods[0], 1e-6)
+    for secs in (4e-5, 3e-5, 2e-5):
+        measure(mods[1], secs)
+    assert [task.best_secs for task in watch.tasks] == [1e-6, 2e-5]
+    assert [task.done for task in watch.tasks] == [1, 3]
+    assert not watch.is_spent
+
+
+def test_records_that_do_not_reach_their_file_end_a_run(tmp_path):
+    database = open_database(tmp_path)
+    written = WrittenRecords(tmp_path, database)
+    mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
+    target = Target({"kind": "llvm", "num-cores": 1})
+    record = TuningRecord(Schedule(mod).trace, database.commit_workload(mod), [1.0], target)
+    result = RunnerResult([1.0], None)
+    database.commit_tuning_record(record)
+    written._inst.apply(None, 0, [None], [None], [result])
+    written.check()
+    written._inst.apply(None, 0, [None], [None], [result])
+    with pytest.raises(ModelError, match="1 of 2 records could not be written to .* make room"):
+        written.check()
+    in_memory = WrittenRecords(tmp_path, MemoryDatabase())
+    in_memory._inst.apply(None, 0, [None], [None], [result])
+    in_memory.check()
+
+
+def test_a_workload_that_is_not_written_is_a_loss(tmp_path):
+    (tmp_path / RECORDS).write_text('[0, ["trace", [1.0]]]\n[1, ["trace", [1.0]]]\n')
+    (tmp_path / WORKLOADS).write_text("a workload\nanother\n")
+    assert lost_records(tmp_path, 2) == ""
+    (tmp_path / WORKLOADS).write_text("a workload\nano")
+    assert lost_records(tmp_path, 2).startswith("a workload could not be written to")

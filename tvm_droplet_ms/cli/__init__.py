@@ -5,23 +5,18 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
+from ..compat.versions import package_version
 from . import compare, demo, doctor, merge, pretrain, report, resume, serve, space, tune
-
-
-def _version() -> str:
-    try:
-        return metadata.version("tvm-droplet-ms")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="droplet-ms", description="Droplet search for Apache TVM's MetaSchedule."
     )
-    parser.add_argument("--version", action="version", version=f"droplet-ms {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"droplet-ms {package_version('tvm-droplet-ms')}"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (tune, resume, serve, report, doctor, merge, demo, pretrain, space, compare):
         command.add_command(commands)

@@ -16,12 +16,12 @@ MOST = 2**31 - 1
 """The largest integer that TVM takes for a count or a seed."""
 
 
-def whole(least: int, expected: str) -> Callable[[str], int]:
-    """A parser of integers from `least` to ``MOST``. ``expected``: the end of its message."""
+def whole(least: int, expected: str, most: int = MOST) -> Callable[[str], int]:
+    """A parser of integers from `least` to `most`. ``expected``: the end of its message."""
 
     def parse(text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
-        if not is_number or not least <= int(text) <= MOST:
+        if not is_number or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text!r} {expected}")
         return int(text)
 
@@ -29,6 +29,7 @@ def whole(least: int, expected: str) -> Callable[[str], int]:
 
 
 positive = whole(1, f"is not a positive integer up to {MOST}")
+port = whole(1, "is no port: expected an integer from 1 to 65535", 65535)
 seed = whole(0, f"is no seed: expected an integer to {MOST}")
 trials = whole(0, f"is not a number of trials: expected an integer from 0 to {MOST}")
 

@@ -5,6 +5,8 @@ import argparse
 import json
 from typing import Any
 
+from .arguments import fail
+
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
@@ -26,6 +28,8 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.repair and options.work_dir is None:
+        return fail("doctor", "--repair mends the directory of a run: name it")
     from ..doctor import examine_machine, examine_work_dir
 
     findings = []

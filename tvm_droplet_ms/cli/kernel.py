@@ -100,13 +100,13 @@ def tune_one(
             seed=options.seed,
         )
     except KernelInterrupted as error:
-        print(f"droplet-ms tune: {error}", file=sys.stderr)
+        print(f"droplet-ms {options.command}: {error}", file=sys.stderr)
         return 130
     except (KernelError, ValueError) as error:
-        return fail("tune", error)
+        return fail(options.command, error)
     text = result.as_json() if options.json else str(result)
     interrupted = result.why_ended == "interrupt"
-    return hand_over(text, result, options.out, result.library, interrupted)
+    return hand_over(text, result, options, result.library, interrupted)
 
 
 class _Exports(Protocol):
@@ -115,9 +115,9 @@ class _Exports(Protocol):
 
 
 def hand_over(
-    text: str, result: _Exports, out: str | None, library: Path, interrupted: bool
+    text: str, result: _Exports, options: argparse.Namespace, library: Path, interrupted: bool
 ) -> int:
-    """Print a result and write its library to a file, None for none; returns the exit status.
+    """Print a result and write its library to ``--out``, if any; returns the exit status.
 
     ``library``: where the library is in any case, for the message of an error.
     """
@@ -126,10 +126,10 @@ def hand_over(
         print(text, flush=True)
     finally:  # Also where nobody reads the text.
         try:
-            if out is not None:
-                result.export(out)
+            if options.out is not None:
+                result.export(options.out)
         except OSError as error:
-            unwritten = f"--out {out!r} could not be written: {error}"
+            unwritten = f"--out {options.out!r} could not be written: {error}"
     if unwritten:
-        return fail("tune", f"{unwritten}; the library is in {str(library)!r}")
+        return fail(options.command, f"{unwritten}; the library is in {str(library)!r}")
     return 130 if interrupted else 0

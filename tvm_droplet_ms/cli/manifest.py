@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..session.torn_database import RECORDS
+from ..session.torn_database import RECORDS, count_records
 
 FILE = "command.json"
 
@@ -24,11 +24,12 @@ class Manifest:
     """The command of a run.
 
     ``options``: its options, as argparse names them. ``spent_secs``: seconds of wall clock that
-    runs of it have taken.
+    runs of it have taken. ``known``: the records that the directory had before them.
     """
 
     options: Mapping[str, Any]
     spent_secs: float
+    known: int
 
 
 def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
@@ -45,7 +46,7 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         options, spent = dict(content["options"]), float(content["spent_secs"])
-        started = content["started"]
+        started, known = content["started"], int(content.get("known", 0))
         if started is not None:
             records = Path(work_dir) / RECORDS
             last = records.stat().st_mtime if records.exists() else 0.0
@@ -56,13 +57,7 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
         raise ManifestError(f"{path} cannot be read: {error}") from error
     except (ValueError, TypeError, LookupError) as error:
         raise ManifestError(f"{path} is damaged: {error}; run droplet-ms tune again") from error
-    return Manifest(options, spent)
-
-
-def count_trials(work_dir: str | os.PathLike[str]) -> int:
-    """The records of a directory."""
-    path = Path(work_dir) / RECORDS
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return Manifest(options, spent, known)
 
 
 def run_kept(
@@ -70,6 +65,7 @@ def run_kept(
     options: Mapping[str, Any],
     run: Callable[[], int],
     spent_secs: float = 0.0,
+    known: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run a command and keep it in its directory, with what it took afterwards.
@@ -78,20 +74,21 @@ def run_kept(
     take the place of the one before.
 
     ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
-    Returns the exit status of the command.
+    ``known``: the records that the directory had before them; None for those that it has. Returns
+    the exit status of the command.
     """
     path = Path(work_dir) / FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
     kept = path.read_bytes() if path.exists() else None
     measured = _size(work_dir)
+    known = count_records(work_dir) if known is None else known
     started = clock()
     # Of a run that is killed, what it took is told by the times of its files.
-    _write(path, options, spent_secs, time.time())
+    _write(path, options, spent_secs, known, time.time())
     status = run()
     if status and kept is not None and _size(work_dir) == measured:
         _replace(path, kept)
     else:
-        _write(path, options, spent_secs + clock() - started, None)
+        _write(path, options, spent_secs + clock() - started, known, None)
     return status
 
 
@@ -102,9 +99,10 @@ def _size(work_dir: str | os.PathLike[str]) -> int:
 
 
 def _write(
-    path: Path, options: Mapping[str, Any], spent_secs: float, started: float | None
+    path: Path, options: Mapping[str, Any], spent_secs: float, known: int, started: float | None
 ) -> None:
-    content = {"options": dict(options), "spent_secs": spent_secs, "started": started}
+    content = {"options": dict(options), "spent_secs": spent_secs, "known": known}
+    content["started"] = started
     _replace(path, json.dumps(content, indent=1).encode())
 
 

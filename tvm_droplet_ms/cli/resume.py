@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..session.torn_database import count_measured
 from . import tune
 from .arguments import fail, minutes, trials
-from .manifest import FILE, ManifestError, count_trials, read_manifest
+from .manifest import FILE, ManifestError, read_manifest
 
 LEAST_MINUTES = 0.01
 """The least budget of a run that goes on: a kernel's best schedules are checked all the same."""
@@ -35,10 +36,10 @@ def _run(options: argparse.Namespace) -> int:
     try:
         manifest = read_manifest(options.work_dir)
         kept = _kept(manifest.options, Path(options.work_dir) / FILE)
-        done = count_trials(options.work_dir)
+        done = count_measured(options.work_dir, manifest.known)
     except (ManifestError, OSError) as error:
         return fail("resume", error)
-    kept.work_dir = options.work_dir
+    kept.command, kept.work_dir = options.command, options.work_dir
     for name in ("minutes", "trials", "json", "quiet"):
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
@@ -49,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{budget:g} of all runs together: more need a larger --minutes",
             file=sys.stderr,
         )
-    spent = tune.Spent(manifest.spent_secs, done)
+    spent = tune.Spent(manifest.spent_secs, done, manifest.known)
     return tune.run(kept, max(LEAST_MINUTES, budget - manifest.spent_secs / 60.0), spent)
 
 

@@ -4,7 +4,7 @@
 import argparse
 from typing import Any
 
-from .arguments import fail, positive
+from .arguments import fail, port, positive
 
 
 def add_command(commands: Any) -> None:
@@ -24,7 +24,7 @@ def add_command(commands: Any) -> None:
         help="the address to listen on, which the machine that tunes can reach "
         "(default: %(default)s, this machine only)",
     )
-    serve.add_argument("--port", type=positive, help="the port (default: a free one from 9090)")
+    serve.add_argument("--port", type=port, help="the port (default: a free one from 9090)")
     serve.add_argument(
         "--threads", type=positive, help="the most threads of kernels (default: TVM's choice)"
     )

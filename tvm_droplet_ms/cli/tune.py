@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..session.one_writer import LOCK, SecondWriterError, only_writer
+from ..session.one_writer import SecondWriterError, only_writer
 from .arguments import (
     concerns,
     constant,
@@ -40,10 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """The costs of a command's runs. ``secs``: seconds of wall clock."""
+    """The costs of a command's runs.
+
+    ``secs``: seconds of wall clock. ``known``: the records before them; None before the first.
+    """
 
     secs: float = 0.0
     trials: int = 0
+    known: int | None = None
 
 
 def add_command(commands: Any) -> None:
@@ -186,14 +190,13 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     the exit status.
     """
     if not sys.platform.startswith("linux"):
-        return fail(
-            "tune", f"it needs Linux, because its builder and runner do; this is {sys.platform}"
-        )
+        reason = f"it needs Linux, because its builder and runner do; this is {sys.platform}"
+        return fail(options.command, reason)
     try:
         check_options(options)
         inputs = read_inputs(getattr(options, "inputs", None))
     except OptionError as error:
-        return fail("tune", error)
+        return fail(options.command, error)
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     # Path.is_file raises where the directory may not be searched.
@@ -211,30 +214,24 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return _tune_model(options, minutes_left, spent.trials, inputs)
 
     try:
-        with ending_at_once(f"droplet-ms resume {shlex.quote(options.work_dir)}"):
-            _refuse_second_writer(options.work_dir)
-            return run_kept(options.work_dir, kept, tune, spent.secs)
+        Path(options.work_dir).mkdir(parents=True, exist_ok=True)
+        advice = f"droplet-ms resume {shlex.quote(options.work_dir)}"
+        with ending_at_once(advice), only_writer(options.work_dir):
+            return run_kept(options.work_dir, kept, tune, spent.secs, spent.known)
     except PermissionError as error:
-        return fail("tune", f"{error}: permit writing there, or pass another --work-dir")
+        return fail(options.command, f"{error}: permit writing there, or pass another --work-dir")
     except (FileExistsError, NotADirectoryError) as error:
-        return fail("tune", f"--work-dir {options.work_dir!r} is no directory: {error}")
+        return fail(options.command, f"--work-dir {options.work_dir!r} is no directory: {error}")
     except (ManifestError, SecondWriterError) as error:
-        return fail("tune", error)
+        return fail(options.command, error)
     except OSError as error:
         if not concerns(error, options.work_dir):
-            return fail("tune", error)
+            return fail(options.command, error)
         return fail(
-            "tune",
+            options.command,
             f"--work-dir {options.work_dir!r} cannot be used: {error}. What is in it is kept: make "
             "room or permit writing there and run again, or pass another --work-dir",
         )
-
-
-def _refuse_second_writer(work_dir: str) -> None:
-    """Refuse it before the command of the first one is replaced."""
-    if (Path(work_dir) / LOCK).exists():
-        with only_writer(work_dir):
-            pass
 
 
 def _tune_model(
@@ -271,11 +268,11 @@ def _tune_model(
             seed=options.seed,
         )
     except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
-        return fail("tune", error)
+        return fail(options.command, error)
     beside = [one.beside_reference() if options.against else {} for one in result.each_shape]
     text = _as_json(result, beside) if options.json else summary(result, beside)
     interrupted = result.why_ended == "interrupt"
-    return hand_over(text, result, options.out, result.work_dir / "model.so", interrupted)
+    return hand_over(text, result, options, result.work_dir / "model.so", interrupted)
 
 
 def _as_json(result: "TuneResult", beside: "Sequence[Mapping[str, Latency]]") -> str:

@@ -13,7 +13,10 @@ from .kernel import is_kernel
 if TYPE_CHECKING:
     import numpy as np
 
-OF_MODELS = ("shape", "dim", "shares", "allow_winograd", "allow_bfloat16", "tolerance", "against")
+OF_MODELS = (
+    *("shape", "dim", "shares", "constant"),
+    *("allow_winograd", "allow_bfloat16", "tolerance", "against"),
+)
 """Options that say nothing about a kernel."""
 
 OF_KERNELS = ("target", "target_us", "tracker", "key")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuse the TVM versions that are known to crash, before TVM is loaded."""
+"""Versions of the installed packages; those that are known to crash are refused."""
 
 import re
 from importlib import metadata
@@ -7,6 +7,14 @@ from importlib import metadata
 FIRST_CRASHING_FFI = (0, 1, 15)
 """First release with which building a ``TuneContext`` of apache-tvm 0.27 segfaults in
 ``ToJSONGraph``; 0.1.14.post0 and 0.1.14.post1 work."""
+
+
+def package_version(package: str) -> str:
+    """The version of an installed package; "not from a package" of a build from its source."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not from a package"
 
 
 def _release(version: str) -> tuple[int, ...]:

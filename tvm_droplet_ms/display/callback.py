@@ -3,6 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from tvm_ffi import structural_hash
+
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
@@ -69,8 +71,10 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
         runner_results: Sequence[RunnerResult],
     ) -> None:
         """Take the results of a batch; see ``MeasureCallback.apply``."""
-        name = self._names.get(task_id) or str(task_scheduler.tasks_[task_id].ctx.task_name)
-        task = next((task for task in self._run.tasks if task.name == name), None)
+        context = task_scheduler.tasks_[task_id].ctx
+        name, key = self._names.get(task_id) or str(context.task_name), structural_hash(context.mod)
+        known = (task for task in self._run.tasks if task.key in (None, key))
+        task = next((task for task in known if task.key is not None or task.name == name), None)
         if task is None:
             task = TaskState(name)
             self._run.tasks.append(task)

@@ -29,6 +29,9 @@ class TaskState:
         Trials of earlier runs.
     best_secs : float
         The best mean time so far in seconds; infinity before there is one.
+    key : int | None
+        The structural hash of its workload, where its name is not enough: kernels of two graphs
+        may have the same. None where it is.
 
     Attributes
     ----------
@@ -52,6 +55,7 @@ class TaskState:
     trials: int = 0
     known: int = 0
     best_secs: float = math.inf
+    key: int | None = None
     known_secs: float = field(init=False)
     done: int = field(default=0, init=False)
     since_gain: int = field(default=0, init=False)

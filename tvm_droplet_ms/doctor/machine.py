@@ -7,14 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 from statistics import quantiles
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..compat.versions import check_versions
+from ..compat.versions import check_versions, package_version
 from .finding import Finding
 from .gpu import examine_gpu
 
@@ -54,13 +53,8 @@ def _system() -> Finding:
 
 
 def _versions() -> Finding:
-    installed = []
-    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "numpy"):
-        try:
-            installed.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            installed.append(f"{name} not from a package")
-    text = ", ".join(installed)
+    packages = ("apache-tvm", "apache-tvm-ffi", "xgboost", "numpy")
+    text = ", ".join(f"{name} {package_version(name)}" for name in packages)
     try:
         check_versions()
         import tvm  # noqa: F401

@@ -12,9 +12,9 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ..session.torn_database import RECORDS
+from ..session.torn_database import lost_records
 from .errors import KernelError, KernelInterrupted
-from .records import RESULT, count_records, workload_hash
+from .records import RESULT, workload_hash
 
 CHECKS = "check_"
 """The prefix of the folders that schedules are checked in; a killed run leaves one."""
@@ -74,15 +74,9 @@ def remove_left_checks(work_dir: Path) -> None:
 
 
 def check_written(work_dir: Path, expected: int) -> None:
-    """Refuse to go on where records did not reach their file: TVM does not look."""
-    found = count_records(work_dir)
-    if found < expected:
-        free = shutil.disk_usage(work_dir).free >> 20
-        raise KernelError(
-            f"{expected - found} of {expected} records could not be written to "
-            f"{str(work_dir / RECORDS)!r}; its file system has {free} MiB free. The other {found} "
-            "are kept: make room and run again, which measures what is missing"
-        )
+    """Refuse to go on where records did not reach their file."""
+    if lost := lost_records(work_dir, expected):
+        raise KernelError(lost)
 
 
 def other_inputs(names: Sequence[str]) -> str:

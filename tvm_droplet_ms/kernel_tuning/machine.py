@@ -4,13 +4,13 @@
 import json
 import math
 import os
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tvm.ir import IRModule
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from ..compat.versions import package_version
 from ..host import cpu_name
 from ..session.archive import replacing
 from ..session.roofline import measure_machine
@@ -34,18 +34,11 @@ def write_machine(
         "cpu": elsewhere or cpu_name(),
         "threads": threads,
         "peak_gflops": None if math.isnan(peak) else peak,
-        "versions": {package: _version(package) for package in _PACKAGES},
+        "versions": {package: package_version(package) for package in _PACKAGES},
     }
     with replacing(Path(work_dir) / MACHINE) as partial:
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return peak
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:  # Such as a build of TVM from its source.
-        return "not from a package"
 
 
 def flop_of(mod: IRModule) -> float:

@@ -31,13 +31,14 @@ from ..search_strategy.dot_products.dot_space import sound_space
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.database import open_database
+from ..session.torn_database import count_records, lost_records
 from .check.arguments import arguments_of
 from .check.verification import Verifier
 from .choice import Choice, Chosen
 from .errors import KernelError
 from .faults import check_written, nothing_measured
 from .fleet import Fleet, refuse_lost_fleet
-from .records import count_records, read_records
+from .records import read_records
 from .stoppable_strategy import StoppableStrategy, StopRules
 
 
@@ -104,7 +105,7 @@ class KernelRun:
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
             # TVM writes a batch after this call, and does not say where it could not.
-            if count_records(self._directory) < written + self.trials:
+            if lost_records(self._directory, written + self.trials):
                 rules.fail("disk")
             if self._fleet is not None and self._fleet.runner.fault:
                 rules.fail("fleet")

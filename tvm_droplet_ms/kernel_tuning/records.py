@@ -40,12 +40,6 @@ def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningReco
     ]
 
 
-def count_records(work_dir: str | os.PathLike[str]) -> int:
-    """The whole lines of a database's file of records, without reading them."""
-    path = Path(work_dir) / RECORDS
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence[float]]) -> None:
     """Replace the times of some records, by their positions. No other process may write them."""
     if not times:

@@ -27,6 +27,16 @@ def values_of(func: relax.Function) -> Iterator[Expr]:
             yield binding.value
 
 
+def bound_values(func: relax.Function) -> dict[Var, Expr]:
+    """The value of each variable of a function, in order; those of matched shapes are left out."""
+    return {
+        binding.var: binding.value
+        for block in func.body.blocks
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding)
+    }
+
+
 def users_of(func: relax.Function) -> dict[Var, list[Var]]:
     """List who uses each variable of a function.
 

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
+from ..compat.versions import package_version
 from ..display.state import shown_us
 from ..kernel_tuning.machine import MACHINE, flop_of
 from ..kernel_tuning.records import RESULT
@@ -73,7 +73,7 @@ def numbers_of(
     return {
         "work_dir": str(directory),
         "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "version": metadata.version("tvm-droplet-ms"),
+        "version": package_version("tvm-droplet-ms"),
         "settings": _json(directory / SETTINGS),
         "machine": machine,
         "result": _json(directory / RESULT) or None,

@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workloa
 from ..compat import fast_tune_contexts
 from .archive import replacing
 from .one_writer import only_writer
-from .torn_database import RECORDS, WORKLOADS, mend_torn_end
+from .torn_database import RECORDS, WORKLOADS, keep_time, mend_torn_end
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +117,14 @@ def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
         faults = {} if damaged else _faulty_records(lines, workloads)
     if not faults:
         return 0
+    before = (directory / RECORDS).stat()
     with (directory / f"{RECORDS}.damaged").open("ab") as aside:
         aside.writelines(lines[number - 1] + b"\n" for number in faults)
     with replacing(directory / RECORDS) as partial:
         partial.write_bytes(
             b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in faults)
         )
+    keep_time(directory / RECORDS, before)
     return len(faults)
 
 

@@ -18,11 +18,11 @@ class SecondWriterError(RuntimeError):
 
 @contextmanager
 def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, no other process tunes in a directory that exists.
+    """Within it, no other process tunes in a directory that exists; it may be within itself.
 
     Raises ``SecondWriterError`` if one does, and ``OSError`` if it cannot be written.
     """
-    lock = filelock.FileLock(Path(work_dir) / LOCK, timeout=0)
+    lock = filelock.FileLock(Path(work_dir).resolve() / LOCK, timeout=0, is_singleton=True)
     try:
         lock.acquire()
     except filelock.Timeout as error:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mends the end of a database whose writer was killed. Imports no TVM."""
+"""The files of a database: its records counted, and its end mended. Imports no TVM."""
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 WORKLOADS = "database_workload.json"
@@ -25,6 +26,61 @@ def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
     return [name for name in _FILES if _mend(Path(work_dir) / name)]
 
 
+def count_records(work_dir: str | os.PathLike[str]) -> int:
+    """The whole lines of a database's file of records, without reading them."""
+    return _count(Path(work_dir) / RECORDS)
+
+
+def count_measured(work_dir: str | os.PathLike[str], after: int = 0) -> int:
+    """The records with a time or a failure, without the first so many lines.
+
+    What the machine let down has no times, and is no trial. A damaged line counts as one.
+    """
+    path = Path(work_dir) / RECORDS
+    lines = path.read_bytes().splitlines()[after:] if path.exists() else []
+    return sum(not _is_unmeasured(line) for line in lines)
+
+
+def lost_records(work_dir: str | os.PathLike[str], expected: int) -> str:
+    """A sentence on records that did not reach their file; empty where all of them did.
+
+    TVM does not look whether it could write. ``expected``: the records that there should be.
+    """
+    directory = Path(work_dir)
+    found = count_records(directory)
+    if found >= expected and not _lacks_workload(directory):
+        return ""
+    free = shutil.disk_usage(directory).free >> 20
+    lost = f"{expected - found} of {expected} records" if found < expected else "a workload"
+    return (
+        f"{lost} could not be written to {str(directory / RECORDS)!r}; its file system has {free} "
+        f"MiB free. The other {found} are kept: make room and run again, which measures what is "
+        "missing"
+    )
+
+
+def _count(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _is_unmeasured(line: bytes) -> bool:
+    """True for a record without times."""
+    try:
+        return not json.loads(line)[1][1]
+    except (ValueError, TypeError, LookupError):
+        return False
+
+
+def _lacks_workload(directory: Path) -> bool:
+    """True if the last record names a workload whose line was not written."""
+    path = directory / RECORDS
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    try:
+        return bool(lines) and json.loads(lines[-1])[0] >= _count(directory / WORKLOADS)
+    except (ValueError, TypeError, LookupError):  # A torn line is counted as lost.
+        return False
+
+
 def torn_ends(work_dir: str | os.PathLike[str]) -> list[str]:
     """The names of a database's files whose last line lacks its end."""
     return [name for name in _FILES if _last(Path(work_dir) / name)]
@@ -41,12 +97,20 @@ def _mend(path: Path) -> bool:
     last = _last(path)
     if not last:
         return False
-    if _is_complete(last):
+    before = path.stat()
+    is_torn = not _is_complete(last)
+    if is_torn:
+        os.truncate(path, before.st_size - len(last))
+    else:
         with path.open("ab") as file:
             file.write(b"\n")
-        return False
-    os.truncate(path, path.stat().st_size - len(last))
-    return True
+    keep_time(path, before)
+    return is_torn
+
+
+def keep_time(path: Path, before: os.stat_result) -> None:
+    """Give a file the time of its last measurement back: it tells how long a killed run took."""
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _is_complete(line: bytes) -> bool:

@@ -2,9 +2,12 @@
 """Gives the kernels of a model schedules: picked first, then measured."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
@@ -31,8 +34,9 @@ from .picks.pick_contest import PickContest
 from .picks.pick_pace import PickPace
 from .picks.pick_workers import PickWorkers, start_workers
 from .picks.picks import PickFile
-from .schedules import kept_choice
+from .schedules import best_records, kept_choice
 from .watch import Watch
+from .written_records import WrittenRecords
 
 logger = logging.getLogger(__name__)
 
@@ -160,10 +164,8 @@ class KernelTuner:
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
-        workload = self.database.commit_workload(task.dispatched[0])
-        records = self.database.get_top_k(workload, 1)
-        secs = [float(secs) for record in records for secs in record.run_secs]
-        return sum(secs) / len(secs) if secs else float("inf")
+        best = best_records(self.database, self._target).get(structural_hash(task.dispatched[0]))
+        return math.inf if best is None else best[1]
 
     def tune(
         self,
@@ -183,8 +185,12 @@ class KernelTuner:
         - ``strategy``: searches; None for that of ``make_strategy``.
         """
         self.watch.know_records(tasks, self.database, self._target)
-        left_out = kernels.untouched | set(kernels.picks.unscheduled)
-        tasks = [task for task in tasks if task.task_name not in left_out]
+        names = kernels.untouched | set(kernels.picks.unscheduled)
+        left_out = {
+            structural_hash(task.dispatched[0]) for task in kernels.tasks if task.task_name in names
+        }
+        # Tasks of another graph may have the same names.
+        tasks = [task for task in tasks if structural_hash(task.dispatched[0]) not in left_out]
         # One object for all tasks: what it learns of one kernel helps with the next.
         prior = find_prior(self._experience.prior, self._target)
         strategy = strategy or self._make_strategy(
@@ -199,6 +205,8 @@ class KernelTuner:
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
 
+        written = WrittenRecords(self._directory, self.database)
+
         def run(size: int, most: int | None) -> TuningRun:
             return tune_tasks_by_clock(
                 tasks,
@@ -210,9 +218,9 @@ class KernelTuner:
                 max_trials_per_task=each,
                 num_trials_per_iter=size,
                 rates=self.rates,
-                should_stop=lambda: stop.is_asked or self.watch.is_spent,
+                should_stop=lambda: bool(stop.is_asked or self.watch.is_spent or written.lost),
                 make_priorities=self._make_priorities,
-                callbacks=self.watch.callbacks,
+                callbacks=[*self.watch.callbacks, written],
                 seed=self._seed,
                 **self._measure,
             )
@@ -225,6 +233,7 @@ class KernelTuner:
             self.watch.close()
             if not self._keep_measuring:
                 self._stop_measuring()
+        written.check()
         self.trials += count
         stopped = "interrupt" if stop.is_asked else "patience"
         self.why_ended = stopped if why == "stopped" else why

@@ -3,7 +3,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from tvm_ffi import structural_hash
 
@@ -130,10 +130,7 @@ class ModelKernels:
         scheduled any more. What packs a weight is no kernel of the graph: where nothing else is
         named, all tasks are left.
         """
-        found = set(workloads_of(self.lowered, names).values())
-        left = [
-            task for task in self.tasks if not found or structural_hash(task.dispatched[0]) in found
-        ]
+        left = self._tasks_of(names)
         measured = best_records(self._database, self._target)
         for task in left:
             mod = task.dispatched[0]
@@ -141,6 +138,28 @@ class ModelKernels:
                 self.untouched.add(str(task.task_name))
             self.picks.keep(FirstPick(mod, Schedule(mod).trace, (), ()), self._target)
         return [str(task.task_name) for task in left]
+
+    def go_back(self, names: Collection[str], records: Mapping[int, TuningRecord]) -> list[str]:
+        """Choose earlier schedules for some functions' tasks, whatever has been measured.
+
+        ``records``: the schedules, by the structural hash of the workload; a task without one is
+        not scheduled. Where no task is named, all are. Returns the tasks' names.
+        """
+        tasks = self._tasks_of(names)
+        for task in tasks:
+            key = structural_hash(task.dispatched[0])
+            if key in records:
+                self.chosen[key] = records[key]
+            else:
+                self.untouched.add(str(task.task_name))
+        return [str(task.task_name) for task in tasks]
+
+    def _tasks_of(self, names: Collection[str]) -> list[ms.ExtractedTask]:
+        """The tasks of some functions; all where what they name is no task's."""
+        found = set(workloads_of(self.lowered, names).values())
+        return [
+            task for task in self.tasks if not found or structural_hash(task.dispatched[0]) in found
+        ]
 
     def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
         """The kernels of another graph of the same model, without schedules."""

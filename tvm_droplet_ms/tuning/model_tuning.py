@@ -29,7 +29,8 @@ from .budget.ending import (
     late_note,
     timed_runs,
 )
-from .check.agreement import Agreement, Executable, NamedPass
+from .check.agreement import Agreement, Executable
+from .check.guarded_passes import NamedPass
 from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
@@ -41,6 +42,7 @@ from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .parts import Parts
+from .picks.picks import last_line
 from .result import Latency, TuneResult
 from .schedules import MOST, keep_choice
 from .several_shapes.one_shape import OneShape
@@ -55,10 +57,9 @@ def graph_passes(*, halves: bool = False) -> list[NamedPass]:
 
 
 class ModelTuning:
-    """One run of ``tune``, or of one of its shapes.
+    """One run of ``tune``, or of one of its shapes, whose place among them ``shape`` is.
 
-    ``shape``: its place among several shapes; None where there is one. ``halves``: whether it
-    computes in bfloat16.
+    ``halves``: whether it computes in bfloat16.
     """
 
     def __init__(
@@ -190,8 +191,8 @@ class ModelTuning:
         with self._parts("graph"):
             graph = tvm.transform.Sequential(passes)(self._imported.mod)
         kernels = self._tuner.kernels(graph)
-        calls = sum(int(task.weight) for task in kernels.tasks)
-        logger.info("%d kernels, %d calls", len(kernels.tasks), calls)
+        calls = [int(task.weight) for task in kernels.tasks]
+        logger.info("%d kernels, %d calls", len(calls), sum(calls))
         self._tuner.pick(kernels, stop)
         self._choose_layouts(kernels)
         return graph, kernels
@@ -227,8 +228,8 @@ class ModelTuning:
             with self._parts("choice inside the model"):
                 inputs = self._check.inputs[0]
                 faster = faster_inside(kernels, last, self._database, self._target, inputs)
-        except TooLateError as error:
-            self._note(f"{error}; schedules were not compared inside the model")
+        except Exception as error:  # The compiler refuses code in as many ways as TVM has.
+            self._note(f"{last_line(error)}; schedules were not compared inside the model")
             return
         if faster is not None and self._agreement.agrees(faster[0]):
             self._keep(faster[0])

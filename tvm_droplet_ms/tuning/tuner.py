@@ -267,7 +267,7 @@ def _check_numbers(
 ) -> None:
     if threads < 1:
         raise ModelError(f"threads={threads!r}: expected an int of at least 1")
-    if not time_budget_s > 0:
+    if not 0 < time_budget_s < math.inf:
         raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
     if trials is not None and trials < 0:
         raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")

@@ -24,7 +24,7 @@ class Patience:
 
     def __init__(self, patience: int | None) -> None:
         self._patience = patience
-        self._best: dict[str, float] = {}
+        self._best: dict[int, float] = {}
         self._done = 0
         self._last_gain = 0
 
@@ -36,8 +36,8 @@ class Patience:
     def batch(self, run: RunState, task: TaskState) -> None:
         """A batch of a task was measured."""
         self._done = sum(one.done - one.known for one in run.tasks)
-        if task.best_secs < self._best.get(task.name, task.known_secs):
-            self._best[task.name] = task.best_secs
+        if task.best_secs < self._best.get(id(task), task.known_secs):
+            self._best[id(task)] = task.best_secs
             self._last_gain = self._done - task.since_gain
 
     def close(self) -> None:
@@ -75,13 +75,13 @@ class Watch:
     ) -> None:
         """Take the trials of each task, and its best time, that earlier runs measured."""
         best, trials = best_records(database, target), count_trials(database, target)
-        told = {task.name for task in self._run.tasks}
+        told = {task.key for task in self._run.tasks}
         for task in tasks:
             name, key = str(task.task_name), structural_hash(task.dispatched[0])
-            if name not in told:
+            if key not in told:
                 secs = best[key][1] if key in best else math.inf
-                self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs))
-                told.add(name)
+                self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs, key=key))
+                told.add(key)
 
     @property
     def is_spent(self) -> bool:

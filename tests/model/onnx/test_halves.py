@@ -104,3 +104,35 @@ def test_bfloat16_is_converted():
     converted = to_float32(made, borders=False)
     (y,) = run(converted, x=np.array([3, 0.5], "float32"))
     np.testing.assert_array_equal(y, np.array([4.5, -1.125], "float32"))
+
+
+def test_functions_of_the_model_are_converted_too():
+    half = numpy_helper.from_array(np.float16(0.5), "value")
+    body = [
+        onnx.helper.make_node("Constant", [], ["half"], value=half),
+        node("Cast", "a", "h", to=HALF),
+        node("Mul", "h half", "b"),
+    ]
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    function = onnx.helper.make_function("own", "halved", ["a"], ["b"], body, opsets)
+    made = model(
+        [node("halved", "x", domain="own")], [value("x", [2, 3], HALF)], [value("y", None, HALF)]
+    )
+    made.functions.append(function)
+    made.opset_import.append(onnx.helper.make_opsetid("own", 1))
+    assert half_types(made).anywhere == ("float16",)
+    (y,) = run(to_float32(made, borders=False), x=X.astype("float32"))
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, X.astype("float32") / 2)
+
+
+def test_an_output_that_is_a_weight_is_cast():
+    made = model(
+        [node("Relu", "x")],
+        [value("x", [2, 3], HALF)],
+        [value("y", [2, 3], HALF), value("w", [3, 4], HALF)],
+        w=WEIGHT,
+    )
+    y, w = run(to_float32(made, borders=True), x=X)
+    assert (y.dtype, w.dtype) == (np.float16, np.float16)
+    np.testing.assert_array_equal(w, WEIGHT)

@@ -304,3 +304,13 @@ def test_one_hot_of_an_index_that_is_an_output_too():
     _, one_hot = run_imported(made, indices)
     assert one_hot.dtype == "float32"
     np.testing.assert_array_equal(one_hot, np.eye(7, dtype="float32")[indices % 7])
+
+
+def test_a_pad_whose_pool_tells_positions_stays():
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Pad", "r pads", "p"),
+        node("MaxPool", "p", "y i", kernel_shape=[2, 2]),
+    ]
+    made = make(nodes, (1, 1, 2, 2), outputs="y i", pads=ints(0, 0, 1, 1, 0, 0, 0, 0))
+    assert kinds(made) == ["Relu", "Pad", "MaxPool"]

@@ -50,6 +50,44 @@ def test_the_positions_of_maxima_are_those_of_onnx_runtime(attributes):
     assert_same_of([node("MaxPool", "x", "y i", **attributes)], {"x": x}, "y i")
 
 
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+        {"kernel_shape": [2, 2], "strides": [3, 2], "auto_pad": "SAME_LOWER"},
+        {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1},
+        {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1},
+    ],
+)
+def test_windows_of_pools_are_those_of_onnx_runtime(kind, attributes):
+    x = np.random.default_rng(1).standard_normal((1, 2, 5, 6)).astype(np.float32)
+    assert_same_of([node(kind, "x", **attributes)], {"x": x}, opset=19)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [1, 1], "auto_pad": "SAME_UPPER"},
+        {"kernel_shape": [3, 3], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1},
+        {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1, "pads": [1, 1, 1, 1]},
+        {"kernel_shape": [2, 2], "ceil_mode": 1, "count_include_pad": 1, "pads": [1, 1, 1, 1]},
+    ],
+)
+def test_averages_divide_by_what_onnx_runtime_divides_by(attributes):
+    x = np.random.default_rng(1).standard_normal((1, 2, 6, 8)).astype(np.float32)
+    assert_same_of([node("AveragePool", "x", strides=[2, 2], **attributes)], {"x": x}, opset=19)
+
+
+def test_maxima_of_single_elements_take_the_first():
+    """ONNX Runtime refuses it."""
+    x = normal(1, 2, 4, 4)
+    pool = node("MaxPool", "x", kernel_shape=[1, 1], strides=[2, 2], auto_pad="SAME_UPPER")
+    (found,) = run_here(model_of([pool], {"x": x}), {"x": x})
+    np.testing.assert_array_equal(found, x[:, :, ::2, ::2])
+
+
 def test_a_quantized_convolution_is_exact():
     rng = np.random.default_rng(5)
     x = rng.integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
@@ -153,6 +191,12 @@ def test_an_unknown_branch_is_computed():
             "node 'volume' (Det) cannot be imported: the operator is not supported",
         ),
         ([node("Det", "x")], "y", {}, "the node that computes 'y' (Det)"),
+        (
+            [node("Relu", "x", channels_last=1, domain="com.microsoft", name="nhwc")],
+            "y",
+            {},
+            "node 'nhwc' (Relu) has its channels last, which is not supported",
+        ),
         ([node("Relu", "x", domain="mine")], "y", {}, "an operator of 'mine', which is not suppor"),
         (
             [node("Expand", "x shape", name="grow")],
@@ -184,7 +228,16 @@ def test_an_unknown_branch_is_computed():
             "it drops at random",
         ),
     ],
-    ids=["operator", "no name", "domain", "run-time shape", "float8", "no elements", "dropout"],
+    ids=[
+        "operator",
+        "no name",
+        "layout",
+        "domain",
+        "run-time shape",
+        "float8",
+        "no elements",
+        "dropout",
+    ],
 )
 def test_what_cannot_be_imported_is_refused_by_its_name(nodes, outputs, constants, expected):
     fed = {"x": normal(2, 2)} | ({"shape": np.array([2, 2])} if "grow" in expected else {})

@@ -41,7 +41,12 @@ def loop(limit, goes_on, last=9):
     return node("Loop", f"{limit} {goes_on} start", "y z", body=counting(last))
 
 
-CONSTANTS = {"start": np.ones(4, "float32"), "three": np.int64(3), "yes": np.array(True)}
+CONSTANTS = {
+    "start": np.ones(4, "float32"),
+    "three": np.int64(3),
+    "huge": np.int64(2**63 - 1),
+    "yes": np.array(True),
+}
 
 
 def expected(steps):
@@ -54,7 +59,13 @@ def expected(steps):
 
 @pytest.mark.parametrize(
     ("limit", "goes_on", "last", "steps"),
-    [("three", "yes", 9, 3), ("three", "", 9, 3), ("", "yes", 1, 2), ("three", "yes", 0, 1)],
+    [
+        ("three", "yes", 9, 3),
+        ("three", "", 9, 3),
+        ("", "yes", 1, 2),
+        ("three", "yes", 0, 1),
+        ("huge", "yes", 1, 2),
+    ],
 )
 def test_a_loop_of_known_length_is_written_out(limit, goes_on, last, steps):
     made = model([loop(limit, goes_on, last)], [X], ["y", "z"], **CONSTANTS)

@@ -165,8 +165,50 @@ def test_a_kernel_that_is_not_compiled_in_time_loses_its_schedule():
     made = agreeing.first(lambda _: (mod, kernels), StopRequest(5.0))
     assert check().agrees(made.compiled) and kernels.untouched == {"k1"}
     assert notes == [
-        "the compiler took too long for the first schedules of k1, or refused them: they were left"
+        "the compiler took too long for the schedules of k1, or refused them: they were left"
     ]
+
+
+class RefusedKernels(MadeUpKernels):
+    """Kernels of which the measured schedule of one is refused by the compiler."""
+
+    def compile(self, schedules=None, late_at=float("inf")):
+        if not self.chosen and self.tag:
+            raise LateKernelsError(["k1"], f"late at {late_at}")
+        return super().compile(schedules)
+
+    def go_back(self, names, records):
+        self.chosen = dict(records)
+        return list(names)
+
+
+class TestLast:
+    """The last executable, where the compiler refuses what was measured."""
+
+    def agreement(self, kernels, notes):
+        mod = IRModule({})
+        agreeing = Agreement(mod, [], check(), Parts(), notes.append)
+        made = agreeing.first(lambda _: (mod, kernels), StopRequest(5.0))
+        kernels.tag = 1
+        return agreeing, made
+
+    def test_a_refused_kernel_has_its_first_schedule_again(self):
+        kernels, notes = RefusedKernels(3), []
+        agreeing, made = self.agreement(kernels, notes)
+        chosen, last = agreeing.last(kernels, kernels, made.compiled, StopRequest(5.0))
+        assert chosen is kernels and check().agrees(last)
+        assert len(kernels.chosen) == 3
+        assert notes == [
+            "the compiler took too long for the schedules of k1, or refused them: they have the "
+            "schedules that the run began with"
+        ]
+
+    def test_where_winograd_kernels_are_refused_the_direct_ones_are_taken(self):
+        direct, winograd, notes = MadeUpKernels(2), RefusedKernels(2, tag=1), []
+        agreeing, made = self.agreement(direct, notes)
+        chosen, last = agreeing.last(winograd, direct, made.compiled, StopRequest(5.0))
+        assert chosen is direct and check().agrees(last)
+        assert notes == ["the compiler refused k1: all convolutions are computed directly"]
 
 
 def adding(name, error):

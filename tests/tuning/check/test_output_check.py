@@ -165,6 +165,19 @@ def test_bounds_come_from_functions_of_a_bounded_range():
     np.testing.assert_array_equal(both.magnitude, [[0.0] * 4 + [1.0] * 4])
 
 
+def test_bounds_of_long_chains_take_no_time_and_no_stack():
+    """A value that is used twice at each step, 2,000 times."""
+
+    def body(emit, x):
+        value = emit(relax.op.sigmoid(x))
+        for _ in range(2000):
+            value = emit(relax.op.multiply(value, value))
+        return relax.op.add(value, value)
+
+    (bound,) = output_bounds(graph(body, (2, 8)))
+    assert float(bound.magnitude) == 2.0
+
+
 def graph(body, shape):
     builder = relax.BlockBuilder()
     data = relax.Var("data", relax.TensorType(shape, "float32"))

@@ -85,3 +85,61 @@ def test_modules_and_programs_of_pytorch():
         for function in (torch.relu, torch.sigmoid)
     ]
     assert identify(programs[0]).network != identify(programs[1]).network
+
+
+def test_values_that_inputs_are_bound_to_are_weights():
+    made = model([node("Mul", "x k")], [("x", FLOAT, [2]), ("k", FLOAT, [])])
+    first, same, other = (
+        import_model(made, constants={"k": value}).identity for value in (2.0, 2.0, 3.0)
+    )
+    assert first == same
+    assert other.network == first.network and other.weights != first.weights
+
+
+def test_a_number_of_a_constant_node_is_a_weight():
+    models = [
+        model(
+            [helper.make_node("Constant", [], ["k"], value_float=value), node("Mul", "x k")],
+            [("x", FLOAT, [2])],
+        )
+        for value in (2.0, 3.0)
+    ]
+    first, other = map(identify, models)
+    assert other.network == first.network and other.weights != first.weights
+
+
+def test_attributes_of_relax_operators_tell_networks_apart():
+    first, other = (
+        identify(relax_module(lambda x, negative=n: relax.op.nn.leakyrelu(x, negative)))
+        for n in (0.1, 0.2)
+    )
+    assert first.network != other.network
+
+
+def test_literals_in_the_code_of_a_module_tell_networks_apart():
+    torch = pytest.importorskip("torch")
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Tripled(torch.nn.Module):
+        def forward(self, x):
+            return x * 3
+
+    class Rooted(torch.nn.Module):
+        def forward(self, x):
+            return x.sqrt()
+
+    class Raised(torch.nn.Module):
+        def forward(self, x):
+            return x.exp()
+
+    for kinds in ((Doubled, Tripled), (Rooted, Raised)):
+        for kind in kinds:
+            kind.__name__ = kind.__qualname__ = "Same"
+        one, other = (kind().eval() for kind in kinds)
+        assert identify(one).network != identify(other).network
+        programs = [torch.export.export(kind().eval(), (torch.ones(2),)) for kind in kinds]
+        first, second = map(identify, programs)
+        assert (first.network, first.weights) != (second.network, second.weights)

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_graphs import FLOAT, INT, model, node
 
 import tvm
@@ -20,6 +20,8 @@ from tvm_droplet_ms.tuning.check.output_check import make_check
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
+from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
+from tvm_droplet_ms.tuning.frontends.onnx_inputs import input_values
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.parts import Parts
 
@@ -179,6 +181,33 @@ def test_a_constant_that_does_not_fit_is_named(constants, message):
     made = model([node("Mul", "x sr")], [("x", FLOAT, [2, 3]), ("sr", FLOAT, [])])
     with pytest.raises(ModelError, match=message):
         import_model(made, constants=constants)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "is_held"),
+    [
+        (INT, 0.5, False),
+        (INT, 2**63, False),
+        (INT, float("nan"), False),
+        (INT, 3.0, True),
+        (TensorProto.UINT8, 300, False),
+        (TensorProto.UINT8, -1, False),
+        (TensorProto.BOOL, 2, False),
+        (TensorProto.BOOL, 1, True),
+        (FLOAT, 0.1, True),
+    ],
+)
+def test_a_constant_that_the_type_does_not_hold_is_refused(kind, value, is_held):
+    made = model([node("Cast", "k", "y", to=FLOAT)], [("k", kind, [])])
+    values = {"k": value}
+    if is_held:
+        found = input_values(made, values, {})["k"]
+        assert found.dtype == helper.tensor_dtype_to_np_dtype(kind) and found == found.dtype.type(
+            value
+        )
+    else:
+        with pytest.raises(ModelError, match="constants gives 'k' the value .*"):
+            input_values(made, values, {})
 
 
 def test_axes_that_are_an_input_are_to_be_bound():
@@ -438,3 +467,15 @@ def test_a_wrong_import_names_its_node_and_blames_no_pass(monkeypatch):
     with pytest.raises(ModelError, match=message):
         agreement.first(lambda _: (imported.mod, kernels), StopRequest())
     assert not notes
+
+
+@pytest.mark.parametrize("places", [[1, 5], [[0, 1], [2, 1]]], ids=["flat", "by axis"])
+def test_a_sparse_weight_has_its_zeros(places):
+    made = model([node("MatMul", "x w", "y")], [("x", FLOAT, [3, 3])], ("y", FLOAT, None))
+    values = numpy_helper.from_array(np.array([2.0, 3.0], "float32"), "w")
+    indices = numpy_helper.from_array(np.array(places, "int64"), "places")
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3, 2]))
+    imported = import_onnx(made)
+    assert [spec.name for spec in imported.inputs] == ["x"]
+    (found,) = compiled(imported.mod, np.eye(3, dtype="float32"))
+    np.testing.assert_array_equal(found, [[0, 2], [0, 0], [0, 3]])

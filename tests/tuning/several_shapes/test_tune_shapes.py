@@ -197,6 +197,14 @@ def test_padding_that_changes_outputs_is_refused(model, shape):
         result(ones(7))
 
 
+def test_padding_is_not_excused_by_a_large_tolerance():
+    """The mean of 31 rows is 3% off where it is divided by 32."""
+    mean = of_rows(helper.make_node("ReduceMean", ["x"], ["y"], axes=[0]), output=(1, 8))
+    result = tune(mean, dims=[{"n": 30}, {"n": 32}], trials=0, progress=None, tolerance=0.1)
+    assert not result.pads
+    assert "padded to the next shape, the outputs are others" in result.notes[-1]
+
+
 def test_inputs_of_one_extent_and_a_scalar():
     """Rows of two inputs go together; a scalar is no row."""
     model = of_rows(

@@ -73,3 +73,37 @@ def test_a_measured_pick_that_is_faster_than_all_records_stays(layouts):
     database.commit_tuning_record(record(20.0, 2))
     assert chosen(made, record(10.0, 4)) is None
     assert chosen(made, record(19.0, 4)) is not None
+
+
+def test_a_faster_schedule_that_is_measured_later_takes_the_place_of_a_shared_one(layouts):
+    made, database = layouts
+    database.commit_workload(MOD)
+    database.commit_tuning_record(record(10.0, 2))
+    key = structural_hash(MOD)
+    best = [record(10.0, 2)]
+    kernels = SimpleNamespace(
+        tasks=[SimpleNamespace(dispatched=[MOD])],
+        chosen={},
+        schedules=lambda: database_of(best),
+    )
+    made.choose(kernels)
+    assert key in kernels.chosen
+    best[0] = record(5.0, 4)
+    database.commit_tuning_record(best[0])
+    made.choose(kernels)
+    assert key not in kernels.chosen
+
+
+def test_a_schedule_that_was_chosen_for_its_outputs_stays(layouts):
+    made, database = layouts
+    database.commit_workload(MOD)
+    database.commit_tuning_record(record(10.0, 2))
+    right = record(50.0, 8)
+    kernels = SimpleNamespace(
+        tasks=[SimpleNamespace(dispatched=[MOD])],
+        chosen={structural_hash(MOD): right},
+        schedules=lambda: database_of([right]),
+    )
+    for _ in range(2):
+        made.choose(kernels)
+        assert kernels.chosen == {structural_hash(MOD): right}

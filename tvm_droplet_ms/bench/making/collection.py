@@ -180,6 +180,7 @@ class Collection:
             self._add(entry)
 
     def _time(self, pool: WorkerPool, name: int, number: int) -> None:
+        start = time.perf_counter()
         future = pool.submit(
             self._timeout_sec,
             time_module,
@@ -189,7 +190,6 @@ class Collection:
             self._seed,
             self._device,
         )
-        start = time.perf_counter()
         entry: dict[str, Any] = {"module": name, "pass": number, "at": round(time.time())}
         try:
             timed: Timed = future.result()

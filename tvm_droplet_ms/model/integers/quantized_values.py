@@ -72,23 +72,26 @@ def known_number(bindings: Bindings, expr: Expr) -> Any:
     return array.reshape(-1)[0] if array is not None and array.size == 1 else None
 
 
-def quantized(bindings: Bindings, expr: Expr) -> Quantized | None:
+def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantized | None:
     """Return the bytes that a tensor of int32 or float32 stands for.
 
-    None if it is no tensor of bytes dequantised by one scale and one zero point.
+    None if it is no tensor of bytes dequantised by one scale and one zero point. ``depth``: the
+    most operations, one after the other, that are looked through.
     """
+    if not depth:
+        return None
     value = bindings.value_of(expr)
     name, dtype = operator_name(value), _type(value)
     if name == "relax.astype" and dtype in ("int32", "float32"):
         source = value.args[0]
         if _type(source) in BYTES:
             return Quantized(source)
-        return quantized(bindings, source) if _type(source) == "int32" else None
+        return quantized(bindings, source, depth - 1) if _type(source) == "int32" else None
     is_step = name == "relax.multiply" and dtype == "float32"
     is_shift = name == "relax.subtract" and dtype == "int32"
     if not (is_step or is_shift) or static_shape(value) != static_shape(value.args[0]):
         return None
-    inner = quantized(bindings, value.args[0])
+    inner = quantized(bindings, value.args[0], depth - 1)
     number = known_number(bindings, value.args[1])
     if inner is None:
         return None

@@ -121,7 +121,9 @@ class Unroller:
         step = self._taken.get(key, 0)
         body = next(each.g for each in node.attribute if each.name == "body")
         states = len(node.input) - 2
-        if goes_on is None or (limit or 0) * len(body.node) > self._left:
+        # The condition ends what has a limit without meaning: a ``while`` of TorchScript.
+        known = 0 if limit is None or limit > NODES else limit
+        if goes_on is None or known * len(body.node) > self._left:
             self._give_up(step)
             return None
         if not goes_on or (limit is not None and step >= limit):

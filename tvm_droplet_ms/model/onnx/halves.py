@@ -8,16 +8,24 @@ rounding the results are nearer to those of exact arithmetic.
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from .control_flow import rename
-from .order import all_graphs
+from .order import all_graphs, names_in
 
-TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
-"""Attributes that hold a type: of ``Cast``, of random numbers, of quantization."""
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision")
+"""Attributes that hold a type: of ``Cast``, of random numbers, of quantization, of attention."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ def half_types(model: ModelProto) -> Declared:
     inputs = {value.name: halves[k] for value in graph.input if (k := _kind(value)) in halves}
     outputs = {value.name: halves[k] for value in graph.output if (k := _kind(value)) in halves}
     found = {*inputs.values(), *outputs.values()}
-    for each in all_graphs(graph):
+    for each in _bodies(model):
         found.update(halves[t.data_type] for t in _tensors(each) if t.data_type in halves)
         found.update(halves[a.i] for a in _attributes(each) if _is_half_type(a))
     return Declared(inputs, outputs, tuple(sorted(found)))
@@ -56,12 +64,12 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     declared = half_types(model)
     copy = deepcopy(model)
     kept = {value.name: value for value in [*model.graph.input, *model.graph.output]}
-    for graph in list(all_graphs(copy.graph)):
-        _convert(graph)
+    for body in list(_bodies(copy)):
+        _convert(body)
     if not borders:
         return copy
     cast, kinds = onnx.helper.make_node, {name: number for number, name in _halves().items()}
-    taken = {name for node in copy.graph.node for name in [*node.input, *node.output]}
+    taken = names_in(copy.graph)
     inside = {}
     for name in [*declared.inputs, *declared.outputs]:
         inside[name] = next(
@@ -69,6 +77,8 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
         )
     for node in copy.graph.node:
         rename(node, inside)
+    for tensor in copy.graph.initializer:
+        tensor.name = inside.get(tensor.name, tensor.name)
     before = [
         cast("Cast", [name], [inside[name]], to=onnx.TensorProto.FLOAT) for name in declared.inputs
     ]
@@ -85,7 +95,17 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     return copy
 
 
-def _convert(graph: GraphProto) -> None:
+Body = Any
+"""A ``GraphProto``, or a ``FunctionProto``, which has nodes too."""
+
+
+def _bodies(model: ModelProto) -> Iterator[Body]:
+    """The graphs of a model, those of its functions included."""
+    for body in (model.graph, *model.functions):
+        yield from all_graphs(body)
+
+
+def _convert(graph: Body) -> None:
     halves = _halves()
     for tensor in _tensors(graph):
         if tensor.data_type in halves:
@@ -94,7 +114,8 @@ def _convert(graph: GraphProto) -> None:
     for attribute in _attributes(graph):
         if _is_half_type(attribute):
             attribute.i = onnx.TensorProto.FLOAT
-    for value in [*graph.input, *graph.output, *graph.value_info]:
+    borders = [*graph.input, *graph.output] if isinstance(graph, GraphProto) else []
+    for value in [*borders, *graph.value_info]:
         _convert_type(value.type)
 
 
@@ -118,12 +139,13 @@ def _is_half_type(attribute: AttributeProto) -> bool:
     return attribute.name in TYPE_ATTRIBUTES and attribute.i in _halves()
 
 
-def _attributes(graph: GraphProto) -> Iterable[AttributeProto]:
+def _attributes(graph: Body) -> Iterable[AttributeProto]:
     return (attribute for node in graph.node for attribute in node.attribute)
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
+def _tensors(graph: Body) -> Iterator[TensorProto]:
+    if isinstance(graph, GraphProto):
+        yield from graph.initializer
     for attribute in _attributes(graph):
         if attribute.HasField("t"):
             yield attribute.t

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto, ValueInfoProto
 
-from .order import reads
+from .order import all_graphs, reads
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +35,7 @@ def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
 
 def _no_weights(graph: GraphProto) -> list[ValueInfoProto]:
     weights = {tensor.name for tensor in graph.initializer}
+    weights |= {tensor.values.name for tensor in graph.sparse_initializer}
     return [value for value in graph.input if value.name not in weights]
 
 
@@ -60,6 +61,9 @@ def bind_inputs(
                 shape.dim.add().dim_value = int(extent)
     del graph.input[:]
     graph.input.extend(kept)
+    for each in all_graphs(graph):
+        each.initializer.extend(map(_dense, each.sparse_initializer))
+        del each.sparse_initializer[:]
     graph.initializer.extend(
         onnx.numpy_helper.from_array(value, name) for name, value in constants.items()
     )
@@ -70,6 +74,16 @@ def bind_inputs(
     del graph.value_info[:]
     graph.value_info.extend(keep)
     return copy
+
+
+def _dense(tensor: SparseTensorProto) -> TensorProto:
+    """A sparse initializer with its zeros."""
+    values, places = map(onnx.numpy_helper.to_array, (tensor.values, tensor.indices))
+    whole = np.zeros(tuple(tensor.dims), values.dtype)
+    # Places are counted in the flat tensor, or given by axis.
+    flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), whole.shape)
+    whole.reshape(-1)[flat] = values
+    return onnx.numpy_helper.from_array(whole, tensor.values.name)
 
 
 def deciding_inputs(graph: GraphProto, values: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,7 @@ from ..parts import Parts
 from ..picks.picks import NAMED
 from ..schedules import by_workload
 from .diagnosis import SearchClock, TooLate, first_change, without_wrong_schedules
+from .guarded_passes import NamedPass, guarded
 from .judgement import Judgement, remarks
 from .output_check import OutputCheck
 
@@ -40,8 +41,6 @@ schedules."""
 
 SEARCH_SHARE = 0.5
 """The share of the time that is left in which what changes the outputs is looked for."""
-
-NamedPass = tuple[str, Pass]
 
 
 @dataclass(frozen=True)
@@ -123,15 +122,21 @@ class Agreement:
         ``direct``: the kernels without Winograd convolutions, of which ``first`` is the first
         executable, which is returned where no other one agrees.
         """
-        for kernels in dict.fromkeys((chosen, direct)):
-            last = self._compile(kernels)
-            if self.agrees(last):
-                return kernels, last
-            if kernels is not direct:
-                self._note(
-                    "the model with Winograd convolutions gave other outputs than the tolerance "
-                    f"{self._check.tolerance:.1e} allows: they are computed directly"
-                )
+        if chosen is not direct:
+            why = (
+                "the model with Winograd convolutions gave other outputs than the tolerance "
+                f"{self._check.tolerance:.1e} allows"
+            )
+            try:
+                last = self._compile(chosen, self._deadline + GRACE_SECS)
+                if self.agrees(last):
+                    return chosen, last
+            except LateKernelsError as error:
+                why = f"the compiler refused {error.names[0]}"
+            self._note(f"{why}: all convolutions are computed directly")
+        last = self._compile_last(direct)
+        if self.agrees(last):
+            return direct, last
         with self._parts("search for what changes the outputs"):
             found = without_wrong_schedules(
                 direct, self._check, SearchClock(stop), self._note, self._right
@@ -147,18 +152,26 @@ class Agreement:
         with self._parts("check"):
             return self._check.agrees(compiled)
 
-    def _compile(self, kernels: ModelKernels) -> CompiledModel:
+    def _compile(self, kernels: ModelKernels, late_at: float = math.inf) -> CompiledModel:
         with self._parts("compile"):
-            return kernels.compile()
+            return kernels.compile(late_at=late_at)
+
+    def _compile_last(self, kernels: ModelKernels) -> CompiledModel:
+        """Compile what was measured; what the compiler refuses has its first schedule again."""
+        try:
+            return self._compile(kernels, self._deadline + GRACE_SECS)
+        except LateKernelsError as error:
+            kept = kernels.go_back(error.names, self._right)
+            self._note(f"{_refused(kept)}: they have the schedules that the run began with")
+            return self._compile(kernels)
 
     def _make(self, prepare: Prepare, skipped: Collection[str]) -> Executable:
         graph, kernels = prepare([step for name, step in self._passes if name not in skipped])
         start = time.monotonic()
         try:
-            with self._parts("compile"):
-                compiled = kernels.compile(late_at=_late_at(self._deadline))
+            compiled = self._compile(kernels, _late_at(self._deadline))
         except LateKernelsError as error:
-            self._note(_left(kernels.leave(error.names)))
+            self._note(f"{_refused(kernels.leave(error.names))}: they were left")
             compiled = self._compile(kernels)
         return Executable(graph, kernels, compiled, time.monotonic() - start)
 
@@ -253,41 +266,8 @@ def _late_at(deadline: float) -> float:
     return max(deadline - AGAIN_SECS, (now + deadline + GRACE_SECS) / 2)
 
 
-def _left(names: Sequence[str]) -> str:
-    """A sentence about kernels whose schedules could not be compiled."""
+def _refused(names: Sequence[str]) -> str:
+    """The start of a sentence about kernels whose schedules could not be compiled."""
     others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
-    return (
-        "the compiler took too long for the first schedules of "
-        f"{', '.join(names[:NAMED])}{others}, or refused them: they were left"
-    )
-
-
-def guarded(passes: Iterable[NamedPass], note: Callable[[str], None]) -> list[NamedPass]:
-    """Make passes that leave the module as it is where they raise; ``note`` is told once of each.
-
-    A model is tuned without what prepares its graph too, only slower.
-    """
-    noted: set[str] = set()
-
-    def guard(name: str, step: Pass) -> Pass:
-        alone = tvm.transform.Sequential([step])
-
-        def run(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
-            try:
-                return alone(mod)
-            except Exception as error:
-                logger.info("the graph pass %s raised", name, exc_info=True)
-                if name not in noted:
-                    noted.add(name)
-                    note(f"the graph pass {name} raised {_said(error)} and was left out")
-                return mod
-
-        return tvm.transform.module_pass(run, opt_level=0, name=name)
-
-    return [(name, guard(name, step)) for name, step in passes]
-
-
-def _said(error: Exception) -> str:
-    """The type of an error, and the start of its message."""
-    text = " ".join(str(error).split())
-    return type(error).__name__ + (f" ({text[:120]})" if text else "")
+    shown = ", ".join(names[:NAMED]) + others
+    return f"the compiler took too long for the schedules of {shown}, or refused them"

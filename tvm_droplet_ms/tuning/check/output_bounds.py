@@ -5,7 +5,7 @@ Such functions are computed to an absolute error, not to a relative one: of a si
 library may make 0. The values of a quantised output differ by whole steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ...deviation import ROW
-from ...model.bindings import Bindings, array_of, operator_name, static_shape
+from ...model.bindings import Bindings, array_of, bound_values, operator_name, static_shape
 from ...model.integers.quantized_values import BYTES, quantized
 
 BOUNDED = {
@@ -39,6 +39,9 @@ _MOVES = {
 
 _ELEMENTWISE = {"relax.astype", "relax.abs", "relax.negative", "relax.clip"}
 """Those of them that keep each element in its place."""
+
+_COMBINED = {"relax.multiply", "relax.add", "relax.subtract"}
+"""Operators whose values are bounded where both arguments are."""
 
 _RESHAPES = {
     f"relax.{name}"
@@ -76,19 +79,7 @@ class Bound:
 
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
     """The bound of each output of ``main``; None where no function of a bounded range made it."""
-    function = mod["main"]
-    values: dict[Any, Any] = {}
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding, relax.VarBinding):
-                values[binding.var] = binding.value
-
-    def value_of(expr: Any) -> Any:
-        while isinstance(expr, relax.Var) and expr in values:
-            expr = values[expr]
-        return expr
-
-    return tuple(_bound(leaf, value_of) for leaf in leaves(function.body.body, value_of))
+    return _Bounds(mod["main"]).of_outputs()
 
 
 def leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
@@ -108,60 +99,107 @@ def _leaves_of(value: Any, number: int, kind: Any) -> list[Any]:
     return [value] * (len(field.fields) if isinstance(field, relax.TupleType) else 1)
 
 
-def _bound(expr: Any, value_of: Callable[[Any], Any]) -> Bound | None:
-    value = value_of(expr)
-    if isinstance(value, relax.TupleGetItem):
-        return _bound(value.tuple_value, value_of)
-    name = operator_name(value)
-    if name in BOUNDED:
-        return Bound(np.array(BOUNDED[name]), of_row=name == "relax.nn.softmax")
-    if name in _MOVES:
-        source = _bound(value.args[0], value_of)
-        return source if source is None or name in _ELEMENTWISE else source.moved()
-    if name == "relax.concat":
-        return _concatenated(value, value_of)
-    if name in ("relax.multiply", "relax.add", "relax.subtract"):
-        return _combined(name, value, value_of)
-    return None
+class _Bounds:
+    """The bounds of the variables of a function that its outputs depend on, one after the other.
 
+    A model may be a chain of thousands of operators, or use a value twice at every step.
+    """
 
-def _concatenated(value: Any, value_of: Callable[[Any], Any]) -> Bound | None:
-    """Each part keeps its own bound."""
-    parts = value_of(value.args[0])
-    shape = static_shape(value)
-    fields = parts.fields if isinstance(parts, relax.Tuple) else ()
-    bounds = [_bound(field, value_of) for field in fields]
-    shapes = [static_shape(field) for field in fields]
-    if all(bound is None for bound in bounds) or shape is None or None in shapes:
-        return None
-    axis = int(value.attrs.axis) % len(shape)
-    of_row = all(bound is not None and bound.of_row for bound in bounds)
-    magnitudes = [
-        0.0 if bound is None or bound.of_row != of_row else float(bound.moved().magnitude)
-        for bound in bounds
-    ]
-    extents = [each[axis] for each in shapes if each is not None]
-    along = [1] * len(shape)
-    along[axis] = shape[axis]
-    return Bound(np.repeat(magnitudes, extents).reshape(along), of_row)
+    def __init__(self, function: relax.Function) -> None:
+        self._values = bound_values(function)
+        self._leaves = leaves(function.body.body, self._value_of)
+        needed = {source for leaf in self._leaves for source in self._sources(leaf)}
+        for variable in reversed(self._values):
+            if variable in needed:
+                needed.update(self._sources(self._values[variable]))
+        self._found: dict[Any, Bound | None] = {}
+        for variable, value in self._values.items():
+            if variable in needed:
+                self._found[variable] = self._bound(value)
 
+    def of_outputs(self) -> tuple[Bound | None, ...]:
+        """The bound of each output."""
+        return tuple(self._bound(leaf) for leaf in self._leaves)
 
-def _combined(name: str, value: Any, value_of: Callable[[Any], Any]) -> Bound | None:
-    """A sum or a product of what is bounded, or of that and a constant, element by element."""
-    made = [_bound(argument, value_of) for argument in value.args]
-    both = [
-        _magnitudes(value_of(argument)) if bound is None else bound.magnitude
-        for bound, argument in zip(made, value.args, strict=True)
-    ]
-    of_row = any(bound is not None and bound.of_row for bound in made)
-    is_product = name == "relax.multiply"
-    if made == [None, None] or both[0] is None or both[1] is None or (of_row and not is_product):
-        return None
-    if is_product:
-        return Bound(both[0] * both[1], of_row)
-    # Where a part has no bound, the sum has none.
-    has_bound = [np.ones(()) if bound is None else bound.magnitude > 0 for bound in made]
-    return Bound(np.where(has_bound[0] * has_bound[1], both[0] + both[1], 0.0))
+    def _value_of(self, expr: Any) -> Any:
+        while isinstance(expr, relax.Var) and expr in self._values:
+            expr = self._values[expr]
+        return expr
+
+    def _of(self, expr: Any) -> Bound | None:
+        return self._found.get(expr) if isinstance(expr, relax.Var) else None
+
+    def _sources(self, value: Any) -> list[relax.Var]:
+        """The variables whose bounds that of a value follows from."""
+        found: Sequence[Any] = ()
+        name = operator_name(value)
+        if isinstance(value, relax.Var):
+            found = [value]
+        elif isinstance(value, relax.TupleGetItem):
+            found = [value.tuple_value]
+        elif name in _MOVES:
+            found = value.args[:1]
+        elif name in _COMBINED:
+            found = value.args
+        elif name == "relax.concat":
+            found = self._parts(value)
+        return [each for each in found if isinstance(each, relax.Var)]
+
+    def _parts(self, value: Any) -> Sequence[Any]:
+        """What a concatenation joins."""
+        parts = self._value_of(value.args[0])
+        return list(parts.fields) if isinstance(parts, relax.Tuple) else []
+
+    def _bound(self, value: Any) -> Bound | None:
+        """The bound of a value, whose sources have theirs."""
+        name = operator_name(value)
+        if name in BOUNDED:
+            return Bound(np.array(BOUNDED[name]), of_row=name == "relax.nn.softmax")
+        if name == "relax.concat":
+            return self._concatenated(value)
+        if name in _COMBINED:
+            return self._combined(name, value)
+        sources = self._sources(value)
+        source = self._of(sources[0]) if sources else None
+        moves = name in _MOVES and name not in _ELEMENTWISE
+        return source.moved() if source is not None and moves else source
+
+    def _concatenated(self, value: Any) -> Bound | None:
+        """Each part keeps its own bound."""
+        shape, fields = static_shape(value), self._parts(value)
+        bounds = [self._of(field) for field in fields]
+        shapes = [static_shape(field) for field in fields]
+        if all(bound is None for bound in bounds) or shape is None or None in shapes:
+            return None
+        axis = int(value.attrs.axis) % len(shape)
+        of_row = all(bound is not None and bound.of_row for bound in bounds)
+        magnitudes = [
+            0.0 if bound is None or bound.of_row != of_row else float(bound.moved().magnitude)
+            for bound in bounds
+        ]
+        extents = [each[axis] for each in shapes if each is not None]
+        along = [1] * len(shape)
+        along[axis] = shape[axis]
+        return Bound(np.repeat(magnitudes, extents).reshape(along), of_row)
+
+    def _combined(self, name: str, value: Any) -> Bound | None:
+        """A sum or a product of what is bounded, or of that and a constant, by elements."""
+        made = [self._of(argument) for argument in value.args]
+        both = [
+            _magnitudes(self._value_of(argument)) if bound is None else bound.magnitude
+            for bound, argument in zip(made, value.args, strict=True)
+        ]
+        of_row = any(bound is not None and bound.of_row for bound in made)
+        is_product = name == "relax.multiply"
+        if made == [None, None] or both[0] is None or both[1] is None:
+            return None
+        if is_product:
+            return Bound(both[0] * both[1], of_row)
+        if of_row:
+            return None
+        # Where a part has no bound, the sum has none.
+        has_bound = [np.ones(()) if bound is None else bound.magnitude > 0 for bound in made]
+        return Bound(np.where(has_bound[0] * has_bound[1], both[0] + both[1], 0.0))
 
 
 def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
@@ -180,13 +218,10 @@ def output_steps(mod: IRModule) -> tuple[float | None, ...]:
     that of its scale.
     """
     function = mod["main"]
-    values: dict[Any, Any] = {}
-    for block in function.body.blocks:
-        bindings = Bindings(block, {})
-        values.update(bindings.values)
-    if not values:
+    if not function.body.blocks:
         return ()
-    bindings.values = values
+    bindings = Bindings(function.body.blocks[0], {})
+    bindings.values = bound_values(function)
     return tuple(_step(bindings, leaf) for leaf in leaves(function.body.body, bindings.value_of))
 
 

@@ -202,25 +202,24 @@ def moved_runs(
 
     All that is computed of them is rounded otherwise. Each number of a floating-point input becomes
     one of its neighbours, by chance. Inside a quantized model a difference in the last place may
-    become a whole step of the quantization: there an input is moved by half a step. A run with
-    moved weights that fails says nothing and is left out.
+    become a whole step of the quantization: there an input is moved by half a step. A run that
+    fails, of a value that is an index or a length, says nothing and is left out.
     """
     generator = np.random.default_rng(0)
 
     def moved_inputs() -> list[np.ndarray]:
         return [moved_by_rounding(array, generator, reference.rounding) for array in inputs]
 
-    found = []
-    if any(array.dtype.kind == "f" for array in inputs):
-        found = [reference.run(moved_inputs()) for _ in range(runs)]
-    if reference.with_moved_weights is None:
-        return found
+    found: list[Arrays] = []
     # The errors of ONNX Runtime are of a dozen classes.
     try:
-        return [*found, reference.with_moved_weights()(moved_inputs())]
+        if any(array.dtype.kind == "f" for array in inputs):
+            found += [reference.run(moved_inputs()) for _ in range(runs)]
+        if reference.with_moved_weights is not None:
+            found.append(reference.with_moved_weights()(moved_inputs()))
     except Exception as error:
-        logger.info("no run with moved weights: %s", first_line(error))
-        return found
+        logger.info("no run with moved inputs or weights: %s", first_line(error))
+    return found
 
 
 def make_check(

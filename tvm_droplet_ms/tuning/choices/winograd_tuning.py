@@ -38,7 +38,13 @@ def with_winograd(
     other = tuner.kernels(WinogradConvolutions(promising_tile)(graph))
     if trials != 0:
         tuner.pick(other, stop)
-    found = [(task, implementation(task)) for k in (direct, other) for task in k.tasks]
+    # A task whose design space raises would end TVM's loop for all of them.
+    found = [
+        (task, implementation(task))
+        for kernels in (direct, other)
+        for task in kernels.tasks
+        if task.task_name not in kernels.picks.unscheduled
+    ]
     layers = {what.layer for _, what in found if what is not None and what.tile is not None}
     if not layers:
         return direct, ""
@@ -51,8 +57,6 @@ def with_winograd(
     limit = most if trials is None else min(most, trials)
     for pick in other.picks:
         direct.picks.keep(pick, target)
-    # A task whose design space raises would end TVM's loop for all of them.
-    direct.picks.unscheduled.update(other.picks.unscheduled)
     if limit:
         tuner.tune(list(rivals.values()), direct, comparing, limit)
     timed = []

@@ -5,11 +5,13 @@
 TVM serializes a model whose constants are short marks, and each mark is replaced by its constant.
 """
 
+import errno
 import functools
 import logging
+import os
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -153,6 +155,17 @@ def _quoted(path: Path) -> str:
     return str(path).replace("\\", "\\\\").replace('"', '\\"')
 
 
+def _link(library: Path, parts: Iterable[Path]) -> None:
+    """Link a shared library. Raises ``OSError`` where a disk is full: TVM tells only in words."""
+    try:
+        cc.create_shared(str(library), list(map(str, parts)))
+    except RuntimeError as error:
+        for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if os.strerror(code) in str(error):
+                raise OSError(code, os.strerror(code), str(library)) from error
+        raise
+
+
 class HasFolder(Protocol):
     """Has a directory, and keeps it as long as it lives."""
 
@@ -189,7 +202,7 @@ class LinkedModel:
         if self.paths:
             with self._folder() as folder:
                 library = Path(folder) / "kernels.so"
-                cc.create_shared(str(library), [str(path) for path in self.paths.values()])
+                _link(library, self.paths.values())
                 kernels = [tvm.runtime.load_module(str(library))]
         return self._build(self.mod, kernels).mod
 
@@ -218,7 +231,7 @@ class LinkedModel:
                 file.write(piece)
         text = _INCLUDE.format(symbol=library_symbol(), data=_quoted(data))
         source.write_text(text, encoding="utf-8", errors="surrogateescape")
-        cc.create_shared(str(path), [*map(str, self.paths.values()), str(source)])
+        _link(path, [*self.paths.values(), source])
 
     def _static_libraries(self) -> list[tvm.runtime.Module]:
         return [

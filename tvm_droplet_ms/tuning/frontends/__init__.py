@@ -48,7 +48,7 @@ def import_model(
         from .onnx import import_onnx
 
         imported = import_onnx(model, shapes, threads, dims=dims, constants=constants)
-        return _identified(imported, model)
+        return _identified(imported, model, constants=constants)
     if _is_torch(model):
         from .torch import import_torch
 
@@ -77,13 +77,17 @@ def _import_file(
 
     model = load_onnx(path)
     imported = import_onnx(model, shapes, threads, dims=dims, constants=constants, path=path)
-    return _identified(imported, model, path=path)
+    return _identified(imported, model, path=path, constants=constants)
 
 
 def _identified(
-    imported: ImportedModel, model: Any, parameters: Any = None, path: str | None = None
+    imported: ImportedModel,
+    model: Any,
+    parameters: Any = None,
+    path: str | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> ImportedModel:
-    return replace(imported, identity=identify(model, parameters, path))
+    return replace(imported, identity=identify(model, parameters, path, constants))
 
 
 def _refuse_dims(dims: Dims) -> None:

@@ -3,12 +3,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from types import CodeType
 from typing import Any
 
 import numpy as np
+from tvm_ffi import structural_hash
 
 from tvm import relax
 from tvm.ir import GenericConst, GlobalVar, IRModule
@@ -26,7 +28,7 @@ class ModelIdentity:
 
     - ``name``: its name, for a sentence.
     - ``network``: a digest of its operators, and of the names, types and shapes of its weights.
-    - ``weights``: a digest of the values of its weights.
+    - ``weights``: a digest of the values of its weights, and of inputs that are bound.
     """
 
     name: str
@@ -38,8 +40,16 @@ Weight = tuple[str, str, tuple[int, ...], Any]
 """The name of a weight, its type, its shape, and its bytes."""
 
 
-def identify(model: Any, parameters: Any = None, path: str | None = None) -> ModelIdentity:
-    """Tell which model of ONNX, PyTorch or Relax it is; a Relax module has parameters by name."""
+def identify(
+    model: Any,
+    parameters: Any = None,
+    path: str | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> ModelIdentity:
+    """Tell which model of ONNX, PyTorch or Relax it is; a Relax module has parameters by name.
+
+    ``constants``: values that inputs are bound to, by name.
+    """
     if isinstance(model, IRModule):
         name, operators = "a Relax module", _relax_operators(model)
         bound = dict(parameters or {})
@@ -56,6 +66,8 @@ def identify(model: Any, parameters: Any = None, path: str | None = None) -> Mod
     for key, kind, shape, content in weights:
         network.update(f"{key} {kind} {shape}\0".encode())
         values.update(content)
+    for key, value in sorted((constants or {}).items()):
+        values.update(f"{key} {np.asarray(value).tolist()}\0".encode())
     shown = os.path.basename(path) if path else name
     return ModelIdentity(shown, network.hexdigest(), values.hexdigest())
 
@@ -85,6 +97,9 @@ def _onnx(graph: Any) -> Iterator[Weight]:
     tensors = list(graph.initializer)
     for node in graph.node:
         tensors += [each.t for each in node.attribute if each.HasField("t")]
+        for each in node.attribute if node.op_type == "Constant" else ():
+            if not each.HasField("t"):
+                yield each.name, "", (), each.SerializeToString(deterministic=True)
         for inner in subgraphs(node):
             yield from _onnx(inner)
     for tensor in tensors:
@@ -101,13 +116,23 @@ def _torch_operators(model: Any) -> Iterator[str]:
     yield repr(model)
     for part in model.modules():
         code = getattr(getattr(type(part), "forward", None), "__code__", None)
-        yield "" if code is None else code.co_code.hex()
+        yield "" if code is None else _code(code)
+
+
+def _code(code: CodeType) -> str:
+    """What a function does: its instructions, and the names and values that they refer to."""
+    values = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {values}"
 
 
 def _torch(model: Any) -> Iterator[Weight]:
     state = model.state_dict  # A method of a module, and a property of a program.
     for name, tensor in (state() if callable(state) else state).items():
         yield name, *_tensor(tensor)
+    # The numbers of an exported program may be extents as well.
+    for node in () if hasattr(model, "modules") else model.graph.nodes:
+        numbers = [each for each in node.args if isinstance(each, int | float | str)]
+        yield "", "", (), repr(numbers).encode()
 
 
 def _tensor(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
@@ -126,7 +151,8 @@ def _relax_operators(mod: IRModule) -> Iterator[str]:
     for function in _relax_functions(mod):
         for each in _expressions(function):
             if isinstance(each, relax.Call):
-                yield f"{operator_name(each)} {_callee(each)}"
+                attributes = 0 if each.attrs is None else structural_hash(each.attrs)
+                yield f"{operator_name(each)} {_callee(each)} {attributes}"
 
 
 def _callee(call: Any) -> str:

@@ -62,10 +62,7 @@ def input_values(
     for name, value in given.items():
         stated = declared_input(inputs[name]).stated(dims)
         kind = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
-        try:
-            array = np.asarray(value).astype(kind)
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
+        array = _converted(name, value, kind)
         shape = [each for each in stated or () if isinstance(each, int)]
         if not array.shape and stated is not None and len(shape) == len(stated):
             array = np.full(shape, array)
@@ -77,6 +74,23 @@ def input_values(
             )
         values[name] = array
     return values
+
+
+def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
+    """A value in the type of an input. Raises ``ModelError`` if that does not hold it."""
+    try:
+        given = np.asarray(value)
+        with np.errstate(invalid="ignore"):  # Of a NaN for an integer, which is refused below.
+            array = given.astype(kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
+    # A whole number may be written as a floating-point one; other types round.
+    if kind.kind in "iub" and not np.array_equal(array, given):
+        raise ModelError(
+            f"constants gives {name!r} the value {value!r}: the model takes {kind}, which does not "
+            "hold it"
+        )
+    return array
 
 
 def refusal(model: "onnx.ModelProto", error: Exception) -> str:

@@ -9,13 +9,12 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tvm_ffi import structural_hash
 
+import tvm
 from tvm.ir import IRModule, load_json, save_json
 from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
@@ -113,12 +112,7 @@ class FirstPicks:
 
 def task_key(mod: IRModule, target: Target) -> str:
     """The key of a task in the file of picks: TVM's version, the target and the workload."""
-    return f"{_version()} {structural_hash(mod)} {target_text(target)}"
-
-
-@cache
-def _version() -> str:
-    return metadata.version("apache-tvm")
+    return f"{tvm.__version__} {structural_hash(mod)} {target_text(target)}"
 
 
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:

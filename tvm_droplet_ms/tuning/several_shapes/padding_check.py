@@ -8,7 +8,7 @@ import numpy as np
 
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
-from ..check.output_check import OutputCheck
+from ..check.output_check import EXACT_TOLERANCE, OutputCheck
 from ..frontends.imported import Arrays, run_reference
 from ..result import TuneResult
 from .bucket_options import BucketOptions
@@ -16,6 +16,10 @@ from .padding import Buckets, Shapes, cut, padded
 
 Probe = Callable[[BucketOptions], OutputCheck]
 """Imports the model with other extents, and runs its reference. Raises ``ModelError``."""
+
+ROUNDING = 2.0
+"""The most that a padded input may deviate from the reference, in times of what an input of the
+shape itself does, which is rounding."""
 
 GRACE_SECS = 10.0
 """The seconds after the deadline that may be spent on it."""
@@ -78,10 +82,16 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
             expected = run_reference(check.reference, inputs)
         except ModelError:  # It takes no such values.
             continue
-        one = replace(check, inputs=(inputs,), expected=(expected,))
-        run = _padded_run(results[number], buckets, number, shapes, None)
-        noisy = _padded_run(results[number], buckets, number, shapes, np.random.default_rng(0))
-        if not (_has_shapes(one, run) and one.agrees(run) and one.agrees(noisy)):
+        result = results[number]
+        # The tolerance of a precision is not for padding: the shape itself shows what it costs.
+        tolerance = min(check.tolerance, max(EXACT_TOLERANCE, ROUNDING * result.deviation))
+        one = replace(check, inputs=(inputs,), expected=(expected,), tolerance=tolerance)
+        run = _padded_run(result, buckets, number, shapes, None)
+        noisy = _padded_run(result, buckets, number, shapes, np.random.default_rng(0))
+        if not (_has_shapes(one, run) and one.agrees(run)):
+            return False
+        alike = replace(one, expected=(run(inputs),), tolerance=EXACT_TOLERANCE)
+        if not alike.agrees(noisy):
             return False
     return True
 

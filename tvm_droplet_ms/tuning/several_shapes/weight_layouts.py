@@ -72,21 +72,29 @@ class WeightLayouts:
         self._taken: set[tuple[Layout, Weight]] = set()
         self._leaders: dict[TunedTask, None] = {}
         self._layouts: dict[tuple[int, str], Layouts] = {}
+        self._shared: dict[int, TuningRecord] = {}
 
     def choose(self, kernels: ModelKernels) -> None:
         """Take, of the schedules about as fast as the best, the fastest with known layouts.
 
-        One whose best schedule packs nothing keeps it.
+        One whose best schedule packs nothing keeps it. What was taken before is chosen anew: a
+        faster one may have been measured since.
         """
         self._kernels = kernels
+        for key, record in self._shared.items():
+            if kernels.chosen.get(key) is record:
+                del kernels.chosen[key]
+        self._shared = {}
         if not self._taken:
             return
         weights = weights_of(kernels)
         for key, records in self._near(kernels).items():
             own = weights.get(key, frozenset())
             shared = next((one for one in records if self._is_taken(self._of(one), own)), None)
-            if shared is not None and (shared is records[0] or self._of(records[0])):
-                kernels.chosen[key] = shared
+            if shared is None or key in kernels.chosen:  # It was chosen for its outputs.
+                continue
+            if shared is records[0] or self._of(records[0]):
+                self._shared[key] = kernels.chosen[key] = shared
 
     @property
     def share(self) -> float:

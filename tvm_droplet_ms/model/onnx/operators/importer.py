@@ -86,6 +86,8 @@ def derive_importer(base: Any) -> Any:
 
         def _convert_node(self, node: Any) -> None:
             shown = _shown(node)
+            if any(each.name == "channels_last" and each.i for each in node.attribute):
+                raise UnsupportedNode(f"{shown} has its channels last, which is not supported")
             if node.domain not in _DOMAINS:
                 raise UnsupportedNode(
                     f"{shown} is an operator of {node.domain!r}, which is not supported"
@@ -100,7 +102,7 @@ def derive_importer(base: Any) -> Any:
                 raise type(error)(f"{shown} cannot be imported: {error}") from error
             # TVM's converters raise whatever they meet.
             except Exception as error:
-                if any(_is_open(self._nodes[name]) for name in node.input if name):
+                if any(_is_open(self._nodes.get(name)) for name in node.input if name):
                     raise self._unknown(node, _line(error)) from error
                 # Of an operator whose axes, pads or the like are an input.
                 wants_constant = "constant" in _line(error).lower()
@@ -112,7 +114,7 @@ def derive_importer(base: Any) -> Any:
         def _unknown(self, node: Any, reason: str, index: int | None = None) -> UnknownExtent:
             """The refusal of a node for an extent that is not known, with what decides it."""
             names = [name for name in node.input if name]
-            deciding = [name for name in names if _is_open(self._nodes[name])] or names
+            deciding = [name for name in names if _is_open(self._nodes.get(name))] or names
             if index is not None:
                 deciding = [node.input[index]]
             text = f"{_shown(node)} cannot be imported: {reason}"

@@ -110,6 +110,8 @@ def _new_attributes(
         # The zeros of the pad count in the average.
         counts = attributes.get("count_include_pad", 0) or not any(own)
         return new | {"count_include_pad": 1} if counts else None
+    if any(node.output[1:]):  # The positions of the maxima are those in the padded tensor.
+        return None
     # A maximum of zeros and activations is that of the activations only if none is negative.
     producer = graph.producers.get(source)
     return new if producer is not None and is_standard(producer, "Relu") else None

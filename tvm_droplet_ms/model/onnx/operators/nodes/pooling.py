@@ -14,54 +14,87 @@ from ...rewriting.pads import same_padding
 from ..operands import UnsupportedNode, shape_of, text
 
 
-class MaxPool(onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]
+class _Windows:
+    """The windows of a pool: its padding in numbers, and how many there are along each axis."""
+
+    def __init__(self, extents: Sequence[int], attr: dict[str, Any]) -> None:
+        self.kernel = list(attr["kernel_shape"])
+        ones = [1] * len(self.kernel)
+        self.strides, self.dilations = attr.get("strides", ones), attr.get("dilations", ones)
+        self.pads = list(attr.get("pads", [0] * (2 * len(self.kernel))))
+        mode = text(attr, "auto_pad", "NOTSET")
+        if mode.startswith("SAME"):
+            is_lower = mode == "SAME_LOWER"
+            geometry = extents, self.kernel, self.strides, self.dilations
+            self.pads = same_padding(*geometry, lower=is_lower) or self.pads
+        self.sizes, self.is_cut = [], False
+        for n, extent in enumerate(extents):
+            stride, reach = self.strides[n], self.dilations[n] * (self.kernel[n] - 1) + 1
+            room = extent + self.pads[n] + self.pads[len(self.kernel) + n] - reach
+            size = (-(-room // stride) if attr.get("ceil_mode", 0) else room // stride) + 1
+            # The last window has to begin before the end of the padding behind the axis.
+            is_out = (size - 1) * stride >= extent + self.pads[n]
+            self.sizes.append(size - is_out)
+            self.is_cut |= is_out
+
+
+class _Pool:
+    """Converts a pool by TVM's converter, without what TVM counts otherwise.
+
+    TVM rounds an extent down with SAME_LOWER, pads by less than nothing where a stride is larger
+    than the kernel, and keeps a last window that begins in the padding behind the axis.
+    """
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        convert = super()._impl_v1  # type: ignore[misc]
+        if not (text(attr, "auto_pad", "NOTSET").startswith("SAME") or attr.get("ceil_mode", 0)):
+            return convert(bb, inputs, attr, params)
+        windows = _Windows(shape_of(inputs[0])[2:], attr)
+        rest = {name: value for name, value in attr.items() if name != "auto_pad"}
+        result = convert(bb, inputs, {**rest, "pads": windows.pads}, params)
+        if not windows.is_cut:
+            return result
+        axes = list(range(2, 2 + len(windows.sizes)))
+        return relax.op.strided_slice(result, axes, [0] * len(windows.sizes), windows.sizes)
+
+
+class AveragePool(_Pool, onnx_frontend.AveragePool):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``AveragePool``."""
+
+
+class LpPool(_Pool, onnx_frontend.LpPool):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``LpPool``."""
+
+
+class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]
     """Converts an ONNX ``MaxPool``, the positions of the maxima included."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         if attr["tvm_custom"]["num_outputs"] < 2:
             return super()._impl_v1(bb, inputs, attr, params)
-        extents = shape_of(inputs[0])[2:]
-        kernel = list(attr["kernel_shape"])
-        ones = [1] * len(kernel)
-        strides, dilations = attr.get("strides", ones), attr.get("dilations", ones)
-        pads = list(attr.get("pads", [0] * (2 * len(kernel))))
-        mode = text(attr, "auto_pad", "NOTSET")
-        if mode.startswith("SAME"):
-            is_lower = mode == "SAME_LOWER"
-            found = same_padding(extents, kernel, strides, dilations, lower=is_lower)
-            pads = pads if found is None else found
-        sizes = []
-        for n, extent in enumerate(extents):
-            room = extent + pads[n] + pads[len(kernel) + n] - dilations[n] * (kernel[n] - 1) - 1
-            size = (-(-room // strides[n]) if attr.get("ceil_mode", 0) else room // strides[n]) + 1
-            # The last window has to begin before the end of the padding behind the axis.
-            if (size - 1) * strides[n] >= extent + pads[n]:
-                size -= 1
-            sizes.append(size)
+        windows = _Windows(shape_of(inputs[0])[2:], attr)
+        is_column_major = bool(attr.get("storage_order", 0))
 
         def pool(data: te.Tensor) -> list[te.Tensor]:
-            return _pool(
-                data, sizes, kernel, strides, dilations, pads, bool(attr.get("storage_order", 0))
-            )
+            return _pool(data, windows, is_column_major)
 
         return bb.emit_te(pool, inputs[0], primfunc_name_hint="max_pool_indices")
 
 
-def _pool(
-    data: te.Tensor,
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Sequence[int],
-    is_column_major: bool,
-) -> list[te.Tensor]:
+def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.Tensor]:
     """The maxima of windows and their positions in the tensor."""
+    sizes, strides, dilations, pads = (
+        windows.sizes,
+        windows.strides,
+        windows.dilations,
+        windows.pads,
+    )
     shape = [int(extent) for extent in data.shape]
     extents = shape[2:]
     size = prod(extents)
-    inner = [te.reduce_axis((0, size), name=f"k{n}") for n, size in enumerate(kernel)]
+    inner = [te.reduce_axis((0, size), name=f"k{n}") for n, size in enumerate(windows.kernel)]
 
     def larger(one: Any, other: Any) -> tuple[Any, Any]:
         # The first of equal ones.
