@@ -6,6 +6,8 @@ The public names, and the modules of this package, are imported when they are fi
 TVM, whichever of the two is imported first.
 """
 
+import os
+import sys
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
@@ -73,5 +75,18 @@ def _modules() -> set[str]:
     return {module.name for module in iter_modules(__path__)} - {"__main__"}
 
 
-check_versions()
+def _is_command() -> bool:
+    """True in the process of ``droplet-ms`` or ``python -m tvm_droplet_ms``."""
+    program = (getattr(sys, "argv", None) or [""])[0]
+    is_module = program == "-m" and __name__ in sys.orig_argv
+    return is_module or os.path.basename(program) == "droplet-ms"
+
+
+try:
+    check_versions()
+except ImportError as error:
+    # A command ends in a sentence, and imports this module before it can say one.
+    if _is_command():
+        sys.exit(f"droplet-ms: error: {error}")
+    raise
 register_with_tvm()

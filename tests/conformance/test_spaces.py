@@ -8,11 +8,12 @@ import pytest
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy import EvolutionaryExplorer
+from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
+from tvm_droplet_ms.search_strategy.explorers import SeededExplorer
 
 from .driving import drive
 from .objectives import bowl, constant, decisions_of, rugged, timed
-from .strategies import SMALL_EVOLUTION, make_droplet
+from .strategies import SMALL_EVOLUTION, make_droplet, make_informed_droplet
 from .watching import follow
 from .workloads import (
     LLVM,
@@ -24,6 +25,7 @@ from .workloads import (
     sample_nothing,
     tile_all,
     tile_and_annotate,
+    tile_one,
     tile_two,
 )
 
@@ -54,6 +56,19 @@ def test_exhausted(case, cost, repeats):
     assert len(driven.trials) == len(set(driven.modules)) == 25
     for _ in range(3):
         assert context.search_strategy.generate_measure_candidates() is None
+
+
+@pytest.mark.parametrize("seeds", [0, 3])
+@pytest.mark.parametrize("modules", range(2, 8))
+def test_few_modules_with_seeds_among_them(modules, seeds):
+    """What the prior chooses from was drawn before the seeds were measured."""
+    points = [(0, (2 ** (modules - 1 - inner), 2**inner)) for inner in range(min(seeds, modules))]
+    explorer = SeededExplorer(lambda _: points, RandomExplorer(pool_size=48))
+    strategy = make_informed_droplet(explorer=explorer, explore_trials=8)
+    context = make_context(strategy, matmul(32, 2 ** (modules - 1), 32), tile_one)
+    driven = drive(context, timed(bowl), max_trials=64, num_trials_per_iter=8)
+    assert driven.ended
+    assert len(driven.trials) == len(set(driven.modules)) == modules
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,12 @@ def tile_two(sch: Schedule) -> None:
     sch.split(k, sch.sample_perfect_tile(k, n=2, max_innermost_factor=16))
 
 
+def tile_one(sch: Schedule) -> None:
+    """Split one loop in two: as many modules as its extent has divisors up to 64."""
+    _, j, _ = sch.get_loops(sch.get_sblock("C"))
+    sch.split(j, sch.sample_perfect_tile(j, n=2, max_innermost_factor=64))
+
+
 def decide_once(sch: Schedule) -> None:
     """Sample a decision that has one value; a tile of one position TVM cannot replay."""
     choice = sch.sample_categorical([4], [1.0])

@@ -13,9 +13,8 @@ import pytest
 from conformance.driving import drive
 from conformance.objectives import bowl, fail, timed
 from conformance.strategies import make_evolution
-from conformance.workloads import LLVM, make_context, matmul
+from conformance.workloads import LLVM, OTHER_LLVM, make_context, matmul
 from tasks import Task, inverted
-from tvm_ffi import structural_hash
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
@@ -294,5 +293,19 @@ def test_a_measurement_that_is_told_twice_counts_once():
     np.testing.assert_array_equal(
         once.predict(task.context, rest), twice.predict(task.context, rest)
     )
-    sizes = [len(model._tasks[structural_hash(task.context.mod)].secs) for model in (once, twice)]
+    sizes = [len(told.secs) for model in (once, twice) for told in model._tasks.values()]
     assert sizes == [half + 4, half + 4]
+
+
+def test_times_of_two_targets_are_not_compared():
+    """A machine that is a thousand times slower says the same of a workload."""
+    task = unknown()
+    other = make_context(ms.search_strategy.ReplayTrace(), task.context.mod, target=OTHER_LLVM)
+    half, predicted = len(task.candidates) // 2, []
+    for times in (1.0, 1024.0):
+        model = TransferModel(seed=1)
+        task.update(model, 0, half)
+        slower = [RunnerResult([times * secs], None) for secs in task.secs[half:]]
+        model.update(other, task.candidates[half:], slower)
+        predicted.append(task.predict(model))
+    np.testing.assert_array_equal(*predicted)

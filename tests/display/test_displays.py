@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Displays of a run, and the callback that feeds them from any strategy."""
 
+import gc
 import io
 import json
 import logging
 import math
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from tvm_droplet_ms.display import (
     RunState,
     SeveralDisplays,
     TaskState,
+    callback,
 )
 from tvm_droplet_ms.display.callback import failure_kind
 from tvm_droplet_ms.display.live import LiveDisplay
@@ -233,3 +236,56 @@ def test_phases_are_followed_and_the_log_is_shown_as_before(caplog):
     with caplog.at_level(logging.INFO, logger="tvm_droplet_ms"), followed_phases(task):
         logger.info("asked for")
     assert [record.message for record in caplog.records] == ["a warning", "asked for"]
+
+
+def alone(tmp_path, display, monkeypatch):
+    """Tune with a callback that nobody keeps and nobody closes."""
+    monkeypatch.setattr(callback, "console_display", lambda: display)
+    mod = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
+    tune(mod, tmp_path, "replay-trace", [ProgressCallback()])
+    gc.collect()
+
+
+def test_a_callback_alone_shows_the_last_line(tmp_path, monkeypatch):
+    shown = []
+    alone(tmp_path, LineDisplay(shown.append), monkeypatch)
+    assert [line.split(",")[0] for line in shown] == ["main: 6 trials", "main: 12 trials"]
+
+
+def test_a_callback_alone_gives_the_terminal_back(tmp_path, monkeypatch):
+    file, streams = io.StringIO(), (sys.stdout, sys.stderr)
+    display = LiveDisplay(Console(file=file, force_terminal=True))
+    alone(tmp_path, display, monkeypatch)
+    assert (sys.stdout, sys.stderr) == streams
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    assert hidden in file.getvalue() and file.getvalue().rstrip().endswith(shown)
+
+
+def test_a_callback_can_be_closed(monkeypatch, caplog):
+    class Broken(LineDisplay):
+        def close(self):
+            raise BrokenPipeError("nobody reads")
+
+    shown = []
+    display = LineDisplay(shown.append)
+    display.batch(RunState([], Clock()), TaskState("first"))
+    display.batch(RunState([], Clock()), TaskState("second"))
+    ProgressCallback(display).close()
+    assert [line.split(":")[0] for line in shown] == ["first", "second"]
+    ProgressCallback(Broken(shown.append)).close()
+    assert caplog.messages == ["the end of the progress is not shown: nobody reads"]
+
+
+def test_a_live_table_takes_no_output_of_the_program(capsys):
+    file, stdout = io.StringIO(), sys.stdout
+    display = LiveDisplay(Console(file=file, force_terminal=True, width=100))
+    task = TaskState("first", 8)
+    display.batch(RunState([task], Clock()), task)
+    assert sys.stdout is stdout
+    # A warning of the log is written above the table.
+    print("a warning", file=sys.stderr)
+    print("a result")
+    display.close()
+    assert capsys.readouterr() == ("a result\n", "")
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    assert plain.index("a warning") < plain.rindex("first") and "a result" not in plain

@@ -144,6 +144,18 @@ def test_a_whole_directory(run):
     assert of_directory(run, "database").text == "2 records, 1 of them failures"
 
 
+def test_what_the_machine_let_down_is_no_failure(run):
+    records = database.open_database(run)
+    record = records.get_all_tuning_records()[0]
+    for _ in range(2):
+        records.commit_tuning_record(
+            TuningRecord(record.trace, record.workload, [], host_target(), [])
+        )
+    assert of_directory(run, "database").text == (
+        "4 records, 1 of them failures, 2 not measured because the machine failed"
+    )
+
+
 def test_a_torn_end_is_told_and_mended(run):
     path = run / RECORDS
     whole = path.read_bytes()

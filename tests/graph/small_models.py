@@ -129,6 +129,18 @@ def weights_as_parameters(rows):
     return module([(rows, 16), (16, 16), (16,)], body, attrs={"num_input": 1})
 
 
+def norm_of_parameters(channels=8):
+    """A convolution and its batch norm, whose weights and statistics are parameters."""
+
+    def body(emit, x, weight, *statistics):
+        y = emit(relax.op.nn.conv2d(x, weight, padding=1))
+        norm = emit(relax.op.nn.batch_norm(y, *statistics, axis=1, training=False))
+        return emit(relax.TupleGetItem(norm, 0))
+
+    shapes = [(1, 3, 6, 6), (channels, 3, 3, 3), *[(channels,)] * 4]
+    return module(shapes, body, attrs={"num_input": 1})
+
+
 def run(mod, arrays):
     """Run a module as TVM compiles it."""
     machine = relax.VirtualMachine(

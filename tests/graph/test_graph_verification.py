@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 
+import filelock
 import numpy as np
 import pytest
 import small_models
@@ -15,10 +16,12 @@ from stub_bench import StubBench, operators, price_of_size, run_with, whole_bloc
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph import optimizer
+from tvm_droplet_ms.graph import function_search, optimizer
 from tvm_droplet_ms.graph.extraction import integer_program
+from tvm_droplet_ms.graph.extraction.extract import GAP, extract
 from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 
@@ -122,6 +125,26 @@ def test_an_interrupt_in_the_solver_waits_for_it(tmp_path, heeding_sigint, monke
     assert bench.is_closed and not bench.ran
 
 
+def test_the_last_extractions_are_within_the_time(tmp_path, monkeypatch):
+    """They share a quarter of what is left, and have next to nothing after the end."""
+    limits = []
+
+    def timed_extract(problem, time_limit=20.0, gap=GAP):
+        limits.append(time_limit)
+        return extract(problem, time_limit, gap)
+
+    monkeypatch.setattr(function_search, "extract", timed_extract)
+    rough = {function_search.REWARD_SECS, function_search.ROUND_SECS}
+    for budget in (20.0, 0.1):
+        limits.clear()
+        run_with(block_bench(), small_models.attention(), tmp_path, time_budget_s=budget)
+        last = [limit for limit in limits if limit not in rough]
+        assert last
+        for others, limit in enumerate(reversed(last), 1):
+            share = function_search.FINAL_SHARE * budget / others
+            assert limit <= max(share, function_search.LEAST_FINAL_SECS)
+
+
 def test_only_kernels_that_tell_graphs_apart_get_more_trials(tmp_path):
     bench = block_bench()
     run_with(bench, small_models.repvgg_block(), tmp_path)
@@ -188,6 +211,15 @@ def test_weights_that_are_parameters_stay_parameters(tmp_path):
     check_outputs(mod, result.mod, 1e-5)
 
 
+def test_variances_that_are_parameters_are_tried_with_positive_values(tmp_path):
+    """The outputs say something: a graph whose outputs are wrong is refused for them."""
+    mod = small_models.norm_of_parameters()
+    bench = StubBench(price_of_size, error=1e-2)
+    bench.whole = lambda mod: 1e-3 if mod is not bench.ran[0] else 2e-3
+    result = kept(bench, tmp_path, mod)
+    assert "refused for other outputs: graph 1 (1.0e-02" in str(result)
+
+
 def test_what_cannot_be_compared_is_left_alone(tmp_path):
     w = small_models.Weights()
 
@@ -211,6 +243,34 @@ def test_a_directory_of_another_target_is_refused(tmp_path):
         )
 
 
+def test_a_directory_has_one_writer(tmp_path):
+    """Another process's lock is refused; the own one is held while kernels are timed."""
+
+    def is_held():
+        with pytest.raises(filelock.Timeout), filelock.FileLock(tmp_path / ".lock", timeout=0):
+            pytest.fail("the lock was free")
+
+    bench = block_bench(asking=is_held)
+    with filelock.FileLock(tmp_path / ".lock"):
+        with pytest.raises(ModelError, match="another process tunes in"):
+            run_with(bench, small_models.repvgg_block(), tmp_path)
+        assert not bench.asked
+    run_with(bench, small_models.repvgg_block(), tmp_path, time_budget_s=10.0)
+    assert bench.asked
+    with filelock.FileLock(tmp_path / ".lock", timeout=0):
+        pass
+
+
+def test_the_environment_stays_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.delenv("TVM_NUM_THREADS", raising=False)
+    monkeypatch.setenv("TVM_BIND_THREADS", "1")
+    before, during = dict(os.environ), []
+    bench = block_bench(asking=lambda: during.append(os.environ["TVM_NUM_THREADS"]))
+    run_with(bench, small_models.repvgg_block(), tmp_path)
+    assert set(during) == {"1"}
+    assert dict(os.environ) == before
+
+
 def test_a_price_and_a_directory_are_refused(tmp_path):
     with pytest.raises(ValueError, match="price and work_dir are both given"):
         optimizer.optimize(
@@ -226,6 +286,13 @@ class Made:
 
     def __call__(self, inputs):
         return [np.ones(3) + self.offset]
+
+
+class Said(Made):
+    """One with a second output that is all of one value."""
+
+    def __call__(self, inputs):
+        return [np.ones(3), np.full(3, self.offset)]
 
 
 ROUNDS = 7
@@ -249,6 +316,20 @@ def test_the_fastest_of_three_is_taken_and_noise_is_no_gain():
     assert verdict.winner == INPUT and "sure" not in verdict.secs
     graphs[INPUT] = Made([1.0], offset=1.0)
     assert "nothing can be compared" in verify(graphs, CHECK, made_up).reason
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "are 0")]
+)
+def test_outputs_that_say_nothing_leave_the_input(value, reason):
+    """A second output without a number in it is equal to that of any graph."""
+    graphs = {INPUT: Said([1.0], value), "fast": Said([0.5], value)}
+    expected = graphs[INPUT](())
+    check = OutputCheck(Reference("NumPy", graphs[INPUT]), ((),), (expected,), 1e-4)
+    verdict = verify(graphs, check, made_up)
+    assert verdict.winner == INPUT and not verdict.secs
+    assert verdict.deviations == {INPUT: 0.0, "fast": 0.0}
+    assert reason in verdict.reason
 
 
 def test_a_graph_that_was_faster_for_a_while_is_no_faster():

@@ -39,6 +39,13 @@ CASES = [
     (operator("avg_pool2d", **POOL), [IMAGE]),
     (operator("avg_pool2d", **POOL).replaced(layout="NHWC", count_include_pad=True), [IMAGE]),
     (operator("avg_pool2d", **POOL).replaced(ceil_mode=True, padding=(0, 0, 0, 0)), [IMAGE]),
+    # Its last windows reach beyond the image: what is not there is not counted.
+    (
+        operator("avg_pool2d", **POOL).replaced(
+            ceil_mode=True, padding=(0, 0, 0, 0), strides=(4, 1), count_include_pad=True
+        ),
+        [IMAGE],
+    ),
     (operator("batch_norm", training=False, **NORM), [IMAGE, (4,), (4,), (4,), (4,)]),
     (operator("batch_norm", training=False, **(NORM | {"scale": False})), [IMAGE] + [(4,)] * 4),
     (operator("layer_norm", axes=(1, 2), epsilon=1e-3), [(2, 3, 4), (3, 4), (3, 4)]),

@@ -20,7 +20,10 @@ LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
         (500, 512),
         (350, 352),  # 384 = 6 * 64 would be 10% more, 352 = 11 * 32 is 0.6%
         (156, 160),
-        (24, 24),  # 32 would be a third more
+        (116, 128),
+        (104, 112),  # 128 has more tiles, and is a fifth more
+        (24, 32),
+        (23, 23),  # 32 would be 1.4 times as many
         (1, 1),
     ],
 )
@@ -92,6 +95,28 @@ def test_the_slice_stays_before_what_needs_all_channels_or_has_other_shapes(behi
     check(body, channels, [[1, 6, 6, 125]])
 
 
+def test_a_depthwise_convolution_behind_has_the_added_channels_too():
+    values = Values()
+
+    def body(emit, x):
+        y = emit(op.nn.relu(convolution(emit, x, values, 58)))
+        y = emit(op.nn.conv2d(y, values.normal(3, 3, 1, 58), groups=58, padding=1, **LAYOUT))
+        return convolution(emit, y, values, 58)
+
+    after = check(body, [64, 64, 64], [[1, 6, 6, 58], [1, 4, 4, 58]])
+    assert [int(call.attrs.groups) for call in calls(after, "nn.conv2d")] == [1, 64, 1]
+
+
+def test_a_convolution_with_two_outputs_a_channel_is_no_depthwise_one():
+    values = Values()
+
+    def body(emit, x):
+        y = convolution(emit, x, values, 58)
+        return emit(op.nn.conv2d(y, values.normal(3, 3, 1, 116), groups=58, **LAYOUT))
+
+    check(body, [64, 116], [[1, 6, 6, 58]])
+
+
 def test_a_residual_is_added_to_the_slice():
     values = Values()
 
@@ -105,9 +130,9 @@ def test_a_residual_is_added_to_the_slice():
     ("shape", "outputs", "options"),
     [
         ((1, 8, 8, 8), 128, {}),  # vectors divide it
-        ((1, 8, 8, 8), 24, {}),  # too many would be added
+        ((1, 8, 8, 8), 23, {}),  # too many would be added
         ((1, 3, 3, 8), 125, {}),  # one pixel: its weights are read once
-        ((1, 8, 8, 4), 125, {}),  # 36 products an element
+        ((1, 8, 8, 2), 125, {}),  # 18 products an element
     ],
 )
 def test_what_gains_nothing_is_left(shape, outputs, options):

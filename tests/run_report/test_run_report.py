@@ -17,7 +17,7 @@ from tvm_droplet_ms.run_report.decision_names import decision_names
 from tvm_droplet_ms.run_report.decision_worth import decision_worths
 from tvm_droplet_ms.run_report.page import write_report
 from tvm_droplet_ms.run_report.run_events import read_events
-from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history
+from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history, target_names
 
 
 def record(workload, secs, tile, choice, kinds=("SamplePerfectTile", "SampleCategorical")):
@@ -245,6 +245,99 @@ def test_nothing_to_report(tmp_path, run, capsys):
         file.write("[0, \n")
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 1
     assert "line 7 of" in capsys.readouterr().err
+
+
+def why_no_page(run, capsys):
+    """What the command says of a run that it makes no page of."""
+    assert main(["report", str(run), "--out", str(run / "page.html")]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("droplet-ms report: error: ") and printed.count("\n") == 1
+    return printed
+
+
+@pytest.mark.parametrize("line", ["[", "\xff", "[]", "7", '["1", "bm90aGluZw=="]', '[1, {"a": 2}]'])
+def test_a_damaged_workload_is_named(run, capsys, line):
+    first, _ = (run / "database_workload.json").read_text().splitlines()
+    text = f"{first}\n{line}\n"
+    (run / "database_workload.json").write_text(text, encoding="latin-1")
+    assert f"line 2 of {run / 'database_workload.json'} is damaged: " in why_no_page(run, capsys)
+
+
+@pytest.mark.parametrize("workload", [2, -1, None, "x", [0]])
+def test_a_record_of_no_workload_is_named(run, capsys, workload):
+    write_records(run, [*ROWS, record(workload, [1e-3], [4, 2], 0)])
+    assert f"line 7 of {run / RECORDS} is damaged: " in why_no_page(run, capsys)
+    (run / "database_workload.json").unlink()
+    assert f"of {run / RECORDS} is damaged: " in why_no_page(run, capsys)
+
+
+@pytest.mark.parametrize("kind", [1, None, {}])
+def test_a_record_of_no_instructions_is_named(run, capsys, kind):
+    write_records(run, [*ROWS, record(0, [1e-3], [4, 2], 0, kinds=(kind, "SampleCategorical"))])
+    assert f"line 7 of {run / RECORDS} is damaged: " in why_no_page(run, capsys)
+
+
+@pytest.mark.parametrize("name", ["settings.json", "machine.json", "result.json"])
+@pytest.mark.parametrize("text", ["{", "\xff", "7", "[1]", '["a"]', '{"a": 1'])
+def test_a_damaged_file_beside_the_records_is_named(run, capsys, name, text):
+    (run / name).write_text(text, encoding="latin-1")
+    assert f"{run / name} is damaged: " in why_no_page(run, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("machine.json", '{"cpu": "a"}'),
+        ("result.json", '{"trials": 1}'),
+        ("result.json", '{"trials": 1, "known_trials": null}'),
+        ("result.json", '{"trials": 1, "known_trials": 1, "microseconds": {"median": "a"}}'),
+    ],
+)
+def test_a_file_of_another_form_is_told(run, capsys, name, text):
+    (run / name).write_text(text)
+    assert f"{name}" in why_no_page(run, capsys)
+
+
+def test_each_target_is_a_kernel_of_its_own(run, tmp_path):
+    rows = [record(0, [4e-3], [4, 2], 0), record(0, [1e-3], [2, 4], 0), ROWS[2]]
+    rows[0][1][2] = {"kind": "llvm", "num-cores": 2, "mcpu": "skylake-avx512"}
+    rows[1][1][2] = {"mcpu": "cortex-a72", "num-cores": 2, "kind": "llvm"}
+    rows[2][1][2] = None
+    # The order of a target's attributes does not matter.
+    rows.append(record(0, [8e-3], [4, 2], 1))
+    rows[3][1][2] = dict(reversed(rows[0][1][2].items()))
+    write_records(run, rows)
+    tasks = json.loads(write_report(run, tmp_path / "page.html").read_text())["tasks"]
+    assert [(task["workload"], task["target"], task["best_so_far_us"]) for task in tasks] == [
+        (0, "llvm mcpu skylake-avx512 num-cores 2", [4000, 4000]),
+        (0, "llvm mcpu cortex-a72 num-cores 2", [1000]),
+        (1, "no target", [pytest.approx(2)]),
+    ]
+    text = (tmp_path / "page.html").read_text()
+    assert "Kernel 0 on llvm mcpu cortex-a72 num-cores 2: " in text
+    ids = re.findall(r'<section id="([^"]*)"', text)
+    assert len(set(ids)) == 3
+    assert re.findall(r'href="#(kernel[^"]*)"', text) == ids
+
+
+def test_targets_are_named_by_what_others_have_not(run):
+    rows = [record(0, [4e-3], [4, 2], 0), record(0, [1e-3], [2, 4], 0)]
+    for row, cores in zip(rows, (2, 4), strict=True):
+        row[1][2] = {"kind": "llvm", "num-cores": cores, "mcpu": "skylake-avx512"}
+    write_records(run, rows)
+    names = target_names(read_history(run))
+    assert list(names.values()) == ["llvm num-cores 2", "llvm num-cores 4"]
+    write_records(run, rows[:1])
+    assert list(target_names(read_history(run)).values()) == [""]
+
+
+def test_what_the_machine_let_down_is_no_trial(run, tmp_path):
+    write_records(run, [record(0, [], [4, 4], 0), *ROWS])
+    first, _ = read_history(run)
+    assert (len(first.trials), first.failures, first.best.line) == (5, 2, 4)
+    write_records(run, [record(0, [], [4, 4], 0)])
+    with pytest.raises(ReportError, match="measured no schedule"):
+        write_report(run, tmp_path / "page.html")
 
 
 def test_from_the_shell(run, tmp_path, capsys):

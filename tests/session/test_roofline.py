@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rooflines: hand-worked bounds, TVM's count of operations, and a measured machine."""
 
+import os
+
 import pytest
 
 import tvm
 from tvm import te, topi
+from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.host import blas_gflops, host_target
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
 from tvm_droplet_ms.session.roofline import (
     WORKING_SETS,
     MachineRates,
     Work,
+    host_bound,
     measure_machine,
     task_bound,
     task_work,
@@ -43,6 +47,20 @@ def test_work_of_convolution_is_counted_by_hand():
     assert work.bytes == 4 * (8 * 8 * 16 + 3 * 3 * 16 * 32 + 8 * 8 * 32)
     # TVM counts the choice at the padded border too.
     assert 2 * multiply_adds <= work.flops < 2.05 * multiply_adds
+
+
+def test_work_does_not_depend_on_the_name():
+    mod = convolution()
+    assert task_work(tvm.IRModule({"convolution": mod["main"]})) == task_work(mod)
+
+
+def test_bound_where_the_system_keeps_no_list_of_cpus(monkeypatch):
+    """As on macOS."""
+    product = te.create_prim_func(te_workload.matmul(64, 64, 64))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    secs = host_bound(tvm.IRModule({"main": product}), host_target())
+    # Of 64^3 multiply-adds, on any machine.
+    assert 1e-9 < secs < 1e-3
 
 
 def test_machine_is_measured_once_and_plausible():

@@ -332,4 +332,4 @@ def test_a_workload_that_is_not_written_is_a_loss(tmp_path):
     (tmp_path / WORKLOADS).write_text("a workload\nanother\n")
     assert lost_records(tmp_path, 2) == ""
     (tmp_path / WORKLOADS).write_text("a workload\nano")
-    assert lost_records(tmp_path, 2).startswith("a workload could not be written to")
+    assert lost_records(tmp_path, 2).startswith("the workloads of the last records could not")

@@ -26,6 +26,7 @@ from .pattern_aware.pattern_aware import PatternAware
 from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
 from .residual import ResidualTrees
 from .throughput import median_secs
+from .training_data import target_text
 
 register_error("ModelFileError", ModelFileError)
 
@@ -111,7 +112,7 @@ class TransferModel(PyCostModel):
             ProgramFeatures() if pretrained_model is None else pretrained_model.extractor()
         )
         self._generator = np.random.default_rng(self._seed)
-        self._tasks: dict[int, MeasuredTask] = {}
+        self._tasks: dict[tuple[int, str], MeasuredTask] = {}
         self._fitted_samples = 0
 
     def _adapted(self, pretrained_model: PretrainedModel | None) -> Adaptation:
@@ -245,7 +246,7 @@ class TransferModel(PyCostModel):
             for candidate, result in zip(candidates, results, strict=True)
             if result.run_secs is None or len(result.run_secs)
         ]
-        task = self._tasks.setdefault(structural_hash(context.mod), MeasuredTask())
+        task = self._tasks.setdefault(_key(context), MeasuredTask())
         measured = [one for one in measured if task.is_new(*_named(*one))]
         if not measured:
             return
@@ -275,7 +276,7 @@ class TransferModel(PyCostModel):
         if not self._adaptation.is_trained:
             return self._generator.random(len(candidates))
         features = self._extractor.extract(context, candidates)
-        task = self._tasks.get(structural_hash(context.mod), MeasuredTask())
+        task = self._tasks.get(_key(context), MeasuredTask())
         return np.asarray(np.maximum(self._adaptation.predict(features, task), 0.0))
 
     def _fit(self) -> None:
@@ -286,6 +287,11 @@ class TransferModel(PyCostModel):
             return
         self._adaptation.learn(tasks)
         self._fitted_samples = samples
+
+
+def _key(context: TuneContext) -> tuple[int, str]:
+    """The identity of a task: times of different targets are not compared with each other."""
+    return structural_hash(context.mod), target_text(context.target) if context.target else ""
 
 
 def _named(candidate: MeasureCandidate, result: RunnerResult) -> tuple[int, tuple[float, ...]]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows any strategy's measurements, and shows them."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 
 from tvm_ffi import structural_hash
@@ -38,7 +39,7 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
     """Shows how a run goes, whatever its strategy.
 
     ``measure_callbacks=[*MeasureCallback.create("default"), ProgressCallback()]`` adds it to any
-    call of MetaSchedule.
+    call of MetaSchedule. A display of its own ends with it, or by ``close``.
 
     Parameters
     ----------
@@ -58,6 +59,10 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._display = console_display() if display is None else display
+        if display is None:
+            # MetaSchedule tells no callback that a run has ended: it is when TVM lets go of it, or
+            # when the process ends.
+            weakref.finalize(self, _close, self._display)
         self._is_broken = False
         self._run = RunState() if run is None else run
         self._names = dict(names or {})
@@ -97,3 +102,16 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
         except Exception as error:
             self._is_broken = True
             logger.warning("the progress is not shown any more: %s", error)
+
+    def close(self) -> None:
+        """The run has ended: show what is left, and give the terminal back."""
+        _close(self._display)
+
+
+def _close(display: Display) -> None:
+    """End a display."""
+    try:
+        display.close()
+    # Nobody can take what a display raises while the process ends.
+    except Exception as error:
+        logger.warning("the end of the progress is not shown: %s", error)

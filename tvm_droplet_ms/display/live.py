@@ -24,7 +24,11 @@ class LiveDisplay:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._live = Live(console=console or Console(stderr=True), auto_refresh=False)
+        # What a program prints is not this display's. Warnings of the log go above the table, which
+        # they would break.
+        self._live = Live(
+            console=console or Console(stderr=True), auto_refresh=False, redirect_stdout=False
+        )
         self._last: list[str] = []
 
     def batch(self, run: RunState, task: TaskState) -> None:

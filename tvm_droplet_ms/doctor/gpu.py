@@ -30,10 +30,8 @@ def examine_gpu() -> Iterator[Finding]:
         yield Finding("GPU", "ok", "no CUDA device")
         return
     yield driver
-    try:
-        from ..session.cuda import device, why_no_runtime
-    except ImportError:  # Of TVM: another finding says so.
-        return
+    from ..session.cuda import device, why_no_runtime
+
     reason = why_no_runtime()
     if reason:
         yield Finding(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import quantiles
 
@@ -33,11 +34,17 @@ def examine_machine() -> Iterator[Finding]:
     Yields
     ------
     finding : Finding
-        One for each subject, in the order in which they matter.
+        One for each subject, in the order in which they matter; none for those that need TVM, where
+        it cannot be imported.
     """
-    for look in (_system, _versions, _compiler, _threads, _prior, _noise):
+    for look in (_system, _versions, _compiler):
         yield look()
-    yield from examine_gpu()
+    if not why_no_tvm():
+        yield _threads()
+        yield _prior()
+    yield _noise()
+    if not why_no_tvm():
+        yield from examine_gpu()
     yield free_space(Path(tempfile.gettempdir()), "temporary directory")
 
 
@@ -52,14 +59,31 @@ def _system() -> Finding:
     return Finding("system", "ok", f"Linux, Python {sys.version.split()[0]}")
 
 
+@cache
+def why_no_tvm() -> str:
+    """The reason that TVM cannot be imported, in a line; empty if it can."""
+    try:
+        import tvm  # noqa: F401
+    # A library that is broken, or parts that do not fit, raise errors of many types.
+    except Exception as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
 def _versions() -> Finding:
     packages = ("apache-tvm", "apache-tvm-ffi", "xgboost", "numpy")
     text = ", ".join(f"{name} {package_version(name)}" for name in packages)
     try:
         check_versions()
-        import tvm  # noqa: F401
     except ImportError as error:
         return Finding("versions", "fault", text, str(error))
+    if reason := why_no_tvm():
+        return Finding(
+            "versions",
+            "fault",
+            f"{text}; TVM cannot be imported: {reason}",
+            "pip install --force-reinstall tvm-droplet-ms",
+        )
     return Finding("versions", "ok", text)
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.torn_database import RECORDS, WORKLOADS, mend_torn_end, torn_ends
-from ..session.work_dir import SETTINGS
 from .finding import Finding
 from .gpu import gpu_target
-from .machine import free_space
+from .machine import free_space, why_no_tvm
 
 
 def examine_work_dir(
@@ -47,8 +46,8 @@ def examine_work_dir(
         found = [
             writer,
             _looked("last lines", lambda: _lines(directory, repair=repair)),
-            _looked("database", lambda: _database(directory, repair=repair)),
-            _looked("target", lambda: _target(directory)),
+            _looked_with_tvm("database", lambda: _database(directory, repair=repair)),
+            _looked_with_tvm("target", lambda: _target(directory)),
         ]
     yield from found
 
@@ -81,6 +80,14 @@ def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
         return Finding(subject, "fault", f"{error}", "permit reading and writing, or copy it")
 
 
+def _looked_with_tvm(subject: str, look: Callable[[], Finding]) -> Finding:
+    """The finding of a look that needs TVM, or that there is none."""
+    if why_no_tvm():
+        text = "not looked at, because TVM cannot be imported"
+        return Finding(subject, "warning", text, "mend that first: see versions")
+    return _looked(subject, look)
+
+
 def _lines(directory: Path, *, repair: bool) -> Finding:
     torn = torn_ends(directory)
     if not torn:
@@ -98,6 +105,7 @@ def _lines(directory: Path, *, repair: bool) -> Finding:
 
 
 def _database(directory: Path, *, repair: bool) -> Finding:
+    from ..search_strategy.history import is_unmeasured
     from ..search_strategy.published.candidates import valid_secs
     from ..session.database import open_database, set_faulty_records_aside
 
@@ -114,12 +122,17 @@ def _database(directory: Path, *, repair: bool) -> Finding:
         database = open_database(directory)
     except (OSError, ValueError) as error:
         return Finding("database", "fault", str(error), "see above; keep a copy before you edit")
-    failed = sum(not valid_secs(record.run_secs) for record in database.get_all_tuning_records())
-    return Finding("database", "ok", f"{len(database)} records, {failed} of them failures{moved}")
+    secs = [record.run_secs for record in database.get_all_tuning_records()]
+    unmeasured = sum(map(is_unmeasured, secs))
+    failed = sum(not valid_secs(one) for one in secs) - unmeasured
+    let_down = f", {unmeasured} not measured because the machine failed" if unmeasured else ""
+    text = f"{len(database)} records, {failed} of them failures{let_down}{moved}"
+    return Finding("database", "ok", text)
 
 
 def _target(directory: Path) -> Finding:
     from ..host import host_target
+    from ..session.work_dir import SETTINGS
 
     path = directory / SETTINGS
     if not path.exists():

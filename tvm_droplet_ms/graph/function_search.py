@@ -80,12 +80,8 @@ class FunctionSearch:
         graphs = [self._grown(search, grown - start)]
         if self._needs_tree(search):
             graphs.append(self._tree_search(grown - time.perf_counter(), seed))
-        found = [before]
-        for left, graph in zip(range(len(graphs), 0, -1), graphs):
-            share = (end - time.perf_counter()) / left
-            plan = self._extracted(graph, limit=min(FINAL_SECS, max(share, LEAST_FINAL_SECS)))
-            found += [] if plan is None else [plan]
-        return self._cheapest(found)
+        ways = [(graph, self._layouts) for graph in graphs]
+        return self._cheapest([before, *self._last_plans(ways, end)])
 
     def best_timed(
         self,
@@ -97,6 +93,7 @@ class FunctionSearch:
         timer: Timer,
         is_due: Callable[[], bool],
         is_late: Callable[[], bool],
+        secs_left: Callable[[], float],
     ) -> list[FoundPlan]:
         """The cheapest plans by prices that are measured while they are asked for.
 
@@ -107,6 +104,8 @@ class FunctionSearch:
         - ``price``: the prices; the same as that of the constructor.
         - ``is_due``: whether no more is to be timed.
         - ``is_late``: whether nothing gets more trials.
+        - ``secs_left``: the seconds until all must be over; a share of them is for the last
+          extractions.
 
         Returns plans of different kernels, the cheapest first, with their last prices. The plan as
         it came is among them.
@@ -137,9 +136,9 @@ class FunctionSearch:
             settle(graph)
         improve()
         price.settle()
-        found += filter(None, map(self._extracted, graphs))
-        if self._layouts:
-            found += filter(None, [self._extracted(graph, layouts=False) for graph in graphs])
+        kinds = (True, False) if self._layouts else (False,)
+        ways = [(graph, layouts) for layouts in kinds for graph in graphs]
+        found += self._last_plans(ways, time.perf_counter() + FINAL_SHARE * secs_left())
         ranked = sorted(map(price.repriced, found), key=lambda each: each.plan.cost)
         self._tell(self._cheapest([price.repriced(before), *ranked]))
         return ranked
@@ -173,14 +172,17 @@ class FunctionSearch:
         plan = extract(self._problem(graph, self._layouts), ROUND_SECS, LEAST_GAIN).plan
         return None if plan is None else FoundPlan(graph, plan)
 
-    def _extracted(
-        self, graph: EGraph, layouts: bool | None = None, limit: float = FINAL_SECS
-    ) -> FoundPlan | None:
-        layouts = self._layouts if layouts is None else layouts
-        extraction = extract(self._problem(graph, layouts), limit)
-        if extraction.note:
-            self._report.note = extraction.note
-        return None if extraction.plan is None else FoundPlan(graph, extraction.plan)
+    def _last_plans(self, ways: Sequence[tuple[EGraph, bool]], end: float) -> list[FoundPlan]:
+        """The cheapest plans of e-graphs, with or without layouts, which share the time."""
+        found = []
+        for left, (graph, layouts) in zip(range(len(ways), 0, -1), ways):
+            share = max((end - time.perf_counter()) / left, LEAST_FINAL_SECS)
+            extraction = extract(self._problem(graph, layouts), min(FINAL_SECS, share))
+            if extraction.note:
+                self._report.note = extraction.note
+            if extraction.plan is not None:
+                found.append(FoundPlan(graph, extraction.plan))
+        return found
 
     def _cheapest(self, found: Sequence[FoundPlan]) -> FoundPlan:
         best = min(found, key=lambda each: each.plan.cost)

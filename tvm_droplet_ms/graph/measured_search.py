@@ -14,6 +14,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..measure import TaskFailed
+from ..model.bindings import operator_name
 from ..session.errors import ModelError
 from ..session.stop import StopRequest
 from ..tuning.check.output_check import EXACT_TOLERANCE, make_check
@@ -56,6 +57,9 @@ all."""
 
 LISTED = 3
 """The most kernels that a report names as what limits the gain."""
+
+LEAST_VARIANCE = 0.5
+"""The least of a random variance or scale of a batch norm: its root is taken, and divided by."""
 
 
 class MeasuredSearch:
@@ -139,10 +143,13 @@ class MeasuredSearch:
         params = mod["main"].params
         first = int((mod["main"].attrs or {}).get("num_input", len(params)))
         generator = np.random.default_rng(self._seed)
+        # Of the input, whatever the module is: all graphs get the same values.
+        positive = _positive(self._mod["main"])
         values = {}
-        for param in params[first:]:
-            shape = [int(extent) for extent in param.ty.shape]
-            values[param.name] = generator.standard_normal(shape).astype(str(param.ty.dtype))
+        for number, param in enumerate(params[first:], first):
+            value = generator.standard_normal([int(extent) for extent in param.ty.shape])
+            value = np.abs(value) + LEAST_VARIANCE if number in positive else value
+            values[param.name] = value.astype(str(param.ty.dtype))
         return relax.transform.BindParams("main", values)(mod) if values else mod
 
     def _found(self, search: FunctionSearch, kind: str, before: FoundPlan) -> list[FoundPlan]:
@@ -162,7 +169,15 @@ class MeasuredSearch:
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
         found = search.best_timed(
-            before, kind, limit, self._seed, self._price, timed, lambda: pricing.is_due, is_late
+            before,
+            kind,
+            limit,
+            self._seed,
+            self._price,
+            timed,
+            lambda: pricing.is_due,
+            is_late,
+            lambda: self._stop.left,
         )
         known = self._price.timed
         self._measured.kernels = len(known)
@@ -261,3 +276,15 @@ class MeasuredSearch:
         except Exception as error:
             self._report.notes.append(f"{name} was left out, TVM raised: {last_line(error)}")
             return None
+
+
+def _positive(func: relax.Function) -> set[int]:
+    """The parameters that are the scale or the variance of a batch norm, by number."""
+    found: set[Any] = set()
+
+    def visit(expr: Any) -> None:
+        if operator_name(expr) == "relax.nn.batch_norm":
+            found.update((expr.args[1], expr.args[4]))
+
+    relax.analysis.post_order_visit(func, visit)
+    return {number for number, param in enumerate(func.params) if param in found}

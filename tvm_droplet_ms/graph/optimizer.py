@@ -3,7 +3,8 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from tvm.ir import GenericConst, IRModule
 from tvm.target import Target
 
 from ..model.bindings import array_of
+from ..session.errors import ModelError
+from ..session.one_writer import SecondWriterError, only_writer
 from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
-from ..session.threads import set_own_threads, set_worker_threads
+from ..session.threads import set_own_threads, worker_threads
 from ..session.work_dir import open_work_dir
 from .bench import Bench
 from .extraction.prices import Price, RooflinePrice
@@ -85,7 +88,7 @@ def optimize(
     work_dir : str | os.PathLike[str] | None
         Directory of the database of trials and of prices. Another call with the same directory
         times only what is new. It may be that of ``tune``. Only ``main``, or the only function, is
-        then searched.
+        then searched. TVM's thread pool of this process then keeps the threads of the target.
     price : Price or None
         Prices kernels, where there is no work directory. None: rooflines of this machine.
     rules : Sequence[Rule]
@@ -114,7 +117,8 @@ def optimize(
     Raises
     ------
     ValueError
-        If an option is out of its range, or the directory was made for another target.
+        If an option is out of its range, the directory was made for another target, or another
+        process tunes in it.
     """
     if search not in ("auto", "saturate", "mcts"):
         raise ValueError(f"search is {search!r}, expected 'auto', 'saturate' or 'mcts'")
@@ -198,6 +202,17 @@ def _estimated(mod: IRModule, price: Price, options: _Options) -> Optimized:
     return result
 
 
+@contextmanager
+def _alone(directory: Path, threads: int) -> Iterator[None]:
+    """Within it, no other process tunes in a directory, and kernels run on so many threads."""
+    try:
+        with only_writer(directory), worker_threads(threads):
+            set_own_threads(threads)
+            yield
+    except SecondWriterError as error:
+        raise ModelError(str(error)) from error
+
+
 def _measured(
     mod: IRModule,
     target: Target,
@@ -216,38 +231,38 @@ def _measured(
     threads = int(target.attrs.get("num-cores", 1))
     cpu = cpu_target(target, threads)
     directory = open_work_dir(work_dir, cpu, threads)
-    set_worker_threads(threads)
-    set_own_threads(threads)
     result = Optimized(mod.clone())
     functions = _relax_functions(prepared_for_import(mod))
     names = [name.name_hint for name, _ in functions]
     entry = names[0] if len(names) == 1 else "main"
-    for name, func in functions:
-        report = FunctionReport(name.name_hint)
-        result.reports.append(report)
-        try:
-            if name.name_hint != entry:
-                raise NotImported("only main can be run to compare graphs")
-            imported = import_function(func)
-        except NotImported as error:
-            report.note = str(error)
-            continue
-        # Without factors for layouts: rooflines have to be lower bounds.
-        price = MeasuredPrice(RooflinePrice(measure_machine(threads), layout_speeds={}))
-        search = options.search_of(imported, price, report)
-        bench = make_bench(directory, cpu, threads, report.notes.append, options.seed)
-        try:
-            with stop.on_interrupt():
-                run = MeasuredSearch(
-                    _with_main(mod, entry), imported, price, bench, cpu, stop, options.seed, report
-                )
-                new = run.run(search, options.search, bool(options.rules))
-        finally:
-            bench.close()
-        report.weight_bytes_before = report.weight_bytes_after = weight_bytes(func)
-        if new is not None:
-            _replace(result, name, func, new)
-        report.search_secs = time.monotonic() - start
+    whole = _with_main(mod, entry)
+    with _alone(directory, threads):
+        for name, func in functions:
+            report = FunctionReport(name.name_hint)
+            result.reports.append(report)
+            try:
+                if name.name_hint != entry:
+                    raise NotImported("only main can be run to compare graphs")
+                imported = import_function(func)
+            except NotImported as error:
+                report.note = str(error)
+                continue
+            # Without factors for layouts: rooflines have to be lower bounds.
+            price = MeasuredPrice(RooflinePrice(measure_machine(threads), layout_speeds={}))
+            search = options.search_of(imported, price, report)
+            bench = make_bench(directory, cpu, threads, report.notes.append, options.seed)
+            try:
+                with stop.on_interrupt():
+                    run = MeasuredSearch(
+                        whole, imported, price, bench, cpu, stop, options.seed, report
+                    )
+                    new = run.run(search, options.search, bool(options.rules))
+            finally:
+                bench.close()
+            report.weight_bytes_before = report.weight_bytes_after = weight_bytes(func)
+            if new is not None:
+                _replace(result, name, func, new)
+            report.search_secs = time.monotonic() - start
     return result
 
 

@@ -53,7 +53,8 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
     that each graph must have. ``clock``: times the graphs whose outputs are right. Returns the
     fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in three of
     four rounds, and so again when both are timed anew: the load of a shared machine can favour one
-    program for a while.
+    program for a while. The input, too, where outputs are not finite, or 0 for all inputs: they say
+    nothing.
     """
     deviations = {name: check.deviation(graph) for name, graph in graphs.items()}
     right = {name: graphs[name] for name, off in deviations.items() if off <= check.tolerance}
@@ -66,6 +67,14 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
             f"the input as it is compiled differs from {check.reference.name} by "
             f"{deviations[INPUT]:.1e} of the scale of its row: nothing can be compared with it",
         )
+    if not all(np.isfinite(array).all() for arrays in check.expected for array in arrays):
+        # Values that are not finite are equal to such values of any graph.
+        reason = f"outputs of {check.reference.name} are not finite: nothing can be compared there"
+        return Verdict(INPUT, {}, deviations, reason)
+    if check.unchecked:
+        numbers = ", ".join(map(str, check.unchecked))
+        reason = f"the outputs {numbers} are 0 for all inputs: nothing can be compared there"
+        return Verdict(INPUT, {}, deviations, reason)
     secs = clock(right, check.inputs[0])
     winner, reason = _fastest(
         secs, lambda names: clock({name: right[name] for name in names}, check.inputs[0])

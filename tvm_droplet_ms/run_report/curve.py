@@ -32,7 +32,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
     # Text as text: outlines of its letters are most of a file.
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
-        "svg.hashsalt": str(task.workload),
+        "svg.hashsalt": f"{task.workload} {task.target}",
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": 9.0,
         "axes.spines.top": False,

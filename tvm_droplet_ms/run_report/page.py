@@ -22,7 +22,7 @@ from ..session.work_dir import SETTINGS
 from .curve import curve
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events
-from .run_history import ReportError, TaskHistory, read_history
+from .run_history import ReportError, TaskHistory, damaged_line, read_history, target_names
 
 WORTHS = 8
 """Decisions of a task that are shown."""
@@ -34,7 +34,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     """Write the page of a work directory, and its numbers beside it.
 
     ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``,
-    which is returned. Raises ``ReportError`` if there are no records, a line is damaged, Jinja2 or
+    which is returned. Raises ``ReportError`` if there are no records, a file is damaged, Jinja2 or
     Matplotlib is missing, or `out` is the file of the numbers.
     """
     if Path(out).suffix == ".json":
@@ -42,7 +42,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
             f"out is {os.fspath(out)!r}: the numbers would take its place; expected .html"
         )
     try:
-        from jinja2 import Environment
+        from jinja2 import Environment, UndefinedError
         from markupsafe import Markup
     except ImportError as error:
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
@@ -54,7 +54,15 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     environment.filters["share"] = shown_share
     environment.filters["us"] = lambda us: shown_us(1e-6 * us)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    page = template.render(content=content, plots=plots)
+    try:
+        page = template.render(content=content, plots=plots)
+    # All else that is shown is made here.
+    except (UndefinedError, TypeError) as error:
+        names = ", ".join((SETTINGS, MACHINE, RESULT))
+        raise ReportError(
+            f"one of {names} in {os.fspath(work_dir)!r} lacks what a run writes: {error}; move it "
+            "away, and the page does without it"
+        ) from error
     numbers = Path(out).with_suffix(".json")
     for path, text in ((Path(out), page), (numbers, json.dumps(content, indent=1))):
         with replacing(path) as partial:
@@ -65,11 +73,11 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
 def numbers_of(
     work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
 ) -> dict[str, Any]:
-    """The numbers of the page, for JSON."""
+    """The numbers of the page, for JSON; raises ``ReportError`` if a file is damaged."""
     directory = Path(work_dir)
-    workloads = (directory / WORKLOADS).read_bytes().splitlines()
-    records = (directory / RECORDS).read_bytes().splitlines()
+    workloads, records = (_lines(directory / name) for name in (WORKLOADS, RECORDS))
     machine = _json(directory / MACHINE)
+    peak, on = machine.get("peak_gflops"), target_names(tasks)
     return {
         "work_dir": str(directory),
         "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -83,20 +91,52 @@ def numbers_of(
         "trials": sum(len(task.trials) for task in tasks),
         "failures": sum(task.failures for task in tasks),
         "tasks": [
-            _task(task, workloads[task.workload], records, machine.get("peak_gflops"))
+            _task(
+                task,
+                _workload(directory, workloads, task),
+                records,
+                peak if isinstance(peak, float) else None,
+                on[task.target],
+            )
             for task in tasks
         ],
     }
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (ValueError, TypeError) as error:
+        raise ReportError(
+            f"{path} is damaged: {error}; move it away, and the page does without it"
+        ) from error
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Workload:
+    """The workload of a task; its errors name the file and the line."""
+    path, number = directory / WORKLOADS, task.workload
+    if not 0 <= number < len(lines):
+        reason = f"it names workload {number}, and {path} has {len(lines)} lines"
+        raise damaged_line(directory / RECORDS, task.trials[0].line, reason)
+    try:
+        return Workload.from_json(json.loads(lines[number]))
+    # TVM raises errors of many types for what it cannot read, and prints all of it first.
+    except Exception as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise damaged_line(path, number, said[-1][:300]) from error
 
 
 def _task(
-    task: TaskHistory, line: bytes, records: Sequence[bytes], peak: float | None
+    task: TaskHistory,
+    workload: Workload,
+    records: Sequence[bytes],
+    peak: float | None,
+    target: str,
 ) -> dict[str, Any]:
-    workload = Workload.from_json(json.loads(line))
     mod = workload.mod
     (func,) = [func for _, func in mod.functions.items()][:1]
     shapes = [
@@ -109,6 +149,7 @@ def _task(
     rate = _gflops(flop_of(mod), best.secs) if is_timed else None
     return {
         "workload": task.workload,
+        "target": target,
         "arguments": shapes,
         "trials": len(task.trials),
         "failures": task.failures,

@@ -42,14 +42,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class TaskHistory:
-    """The trials of one workload.
+    """The trials of one workload on one target.
 
     ``workload``: the position of the workload in its file. ``trials``: in the order of their
-    measurement.
+    measurement. ``target``: its attributes as JSON, with sorted keys.
     """
 
     workload: int
     trials: tuple[Trial, ...]
+    target: str
 
     @property
     def best_so_far(self) -> list[float]:
@@ -76,25 +77,53 @@ class TaskHistory:
 def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
     """Read the trials of a work directory.
 
-    In the order of their first record. Raises ``ReportError`` if there are no records, or a line is
-    damaged.
+    In the order of their first record, without what the machine failed to measure: such a record
+    has no times. Raises ``ReportError`` if there are no records, or a line is damaged.
     """
     path = Path(work_dir) / RECORDS
     lines = path.read_bytes().splitlines() if path.exists() else []
-    if not lines:
-        raise ReportError(_why_empty(Path(work_dir)))
-    trials: dict[int, list[Trial]] = {}
+    trials: dict[tuple[int, str], list[Trial]] = {}
     sketches: dict[str, int] = {}
     for number, line in enumerate(lines):
         try:
-            workload, ((insts, decisions), secs, *_) = json.loads(line)
+            workload, ((insts, decisions), secs, target, *_) = json.loads(line)
+            if secs == []:
+                continue
             trial = _trial(insts, decisions, secs, sketches, number)
-        except (ValueError, TypeError, LookupError) as error:
-            raise ReportError(
-                f"line {number + 1} of {path} is damaged: {error}; droplet-ms doctor says more"
-            ) from error
-        trials.setdefault(int(workload), []).append(trial)
-    return [TaskHistory(workload, tuple(found)) for workload, found in trials.items()]
+            key = int(workload), json.dumps(dict(target or {}), sort_keys=True)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise damaged_line(path, number, error) from error
+        trials.setdefault(key, []).append(trial)
+    if not trials:
+        raise ReportError(_why_empty(Path(work_dir)))
+    return [TaskHistory(workload, tuple(found), on) for (workload, on), found in trials.items()]
+
+
+def damaged_line(path: Path, number: int, reason: object) -> ReportError:
+    """The error for a line that cannot be read. ``number``: its position, from 0."""
+    return ReportError(
+        f"line {number + 1} of {path} is damaged: {reason}; droplet-ms doctor says more"
+    )
+
+
+def target_names(tasks: Sequence[TaskHistory]) -> dict[str, str]:
+    """The names of targets: the kind, and what others have not; empty where there is only one."""
+    targets = {task.target: dict(json.loads(task.target)) for task in tasks}
+    parts = {
+        text: {f"{name} {_shown(value)}" for name, value in target.items() if name != "kind"}
+        for text, target in targets.items()
+    }
+    common = set.intersection(*parts.values())
+    return {
+        text: " ".join([str(target.get("kind", "no target")), *sorted(parts[text] - common)])
+        if len(targets) > 1
+        else ""
+        for text, target in targets.items()
+    }
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _why_empty(directory: Path) -> str:

@@ -6,7 +6,6 @@ least the time of its floating-point operations at the peak rate, and at least t
 at the bandwidth. The bounds rank kernels and say when to stop; they are estimates, not proofs.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ import tvm_ffi
 from tvm_ffi.structural import structural_walk
 
 from ..host import copy_bandwidth, host_target, tvm_num_threads
+from ..measure import available_cpus
+from ..search_strategy.entry_function import entry_function
 from .peak import peak_flops
 
 WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
@@ -74,13 +75,14 @@ class MachineRates:
 def task_work(mod: Any) -> Work:
     """Count the work of a task before it is scheduled.
 
-    ``mod``: the workload: one function ``main`` of static shapes. Returns the operations as
+    ``mod``: the workload: one kernel of static shapes. Returns the operations as
     ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the products alone for a
     Winograd convolution, of whose transforms it counts every branch; the bytes of the function's
     buffers; and the rate of products of bytes and of bfloat16 (``dot_products``). Raises
     ``ValueError`` if a buffer's shape is not constant.
     """
     from tvm import DataType
+    from tvm.ir import IRModule
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -96,7 +98,7 @@ def task_work(mod: Any) -> Work:
             ) from error
         sizes.append(prod(extents) * int(DataType(str(argument.dtype)).itemsize))
     flops = max(0.0, float(estimate_tir_flops(mod)))
-    what = implementation_of(mod)
+    what = implementation_of(IRModule({"main": entry_function(mod)}))
     if what is not None and what.tile is not None:
         flops = min(flops, what.flops)
     return Work(flops, float(sum(sizes)), _rate(mod))
@@ -176,7 +178,7 @@ def host_bound(mod: Any, target: Any) -> float | None:
     if target.kind.name != "llvm" or not _is_float32(mod):
         return None
     cores = int(target.attrs.get("num-cores", 1))
-    threads = min(cores, tvm_num_threads(), len(os.sched_getaffinity(0)))
+    threads = min(cores, tvm_num_threads(), len(available_cpus()))
     return task_bound(mod, measure_machine(max(threads, 1)))
 
 

@@ -51,11 +51,11 @@ def lost_records(work_dir: str | os.PathLike[str], expected: int) -> str:
     if found >= expected and not _lacks_workload(directory):
         return ""
     free = shutil.disk_usage(directory).free >> 20
-    lost = f"{expected - found} of {expected} records" if found < expected else "a workload"
+    lost = f"{expected - found} of {expected}" if found < expected else "the workloads of the last"
     return (
-        f"{lost} could not be written to {str(directory / RECORDS)!r}; its file system has {free} "
-        f"MiB free. The other {found} are kept: make room and run again, which measures what is "
-        "missing"
+        f"{lost} records could not be written to {str(directory / RECORDS)!r}; its file system has "
+        f"{free} MiB free. The other {found} are kept: make room and run again, which measures "
+        "what is missing"
     )
 
 

@@ -253,3 +253,18 @@ def test_workload_without_pairs_does_not_spoil_the_mean():
     assert accuracies["one"] == "nan"
     mean = (float(accuracies["many"]) + float(accuracies["more"])) / 2
     assert float(accuracies["all"]) == pytest.approx(mean, abs=1e-3)
+
+
+def test_a_workload_is_held_out_on_all_of_its_targets():
+    """Times that follow from nothing are guessed, unless they were learned of another target."""
+    generator = np.random.default_rng(0)
+    data = []
+    for name in ("a", "b", "c", "d"):
+        features = generator.random((64, FEATURES), dtype=np.float32)
+        secs = generator.uniform(1.0, 9.0, 64)
+        for times, target in ((1e-6, LLVM), (1e-3, OTHER_LLVM)):
+            data.append(MeasuredWorkload(name, target_text(target), features, times * secs))
+    lines = format_held_out(data, "regression", 0).splitlines()
+    (accuracy,) = [float(line.split("|")[3]) for line in lines if line.startswith("| all")]
+    assert 0.4 < accuracy < 0.6
+    assert "one workload and none to hold out" in format_held_out(data[:2], "regression", 0)

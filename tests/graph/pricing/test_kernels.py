@@ -61,6 +61,20 @@ def products(mod, saturated=False):
     return set(kernel for kernel in found if kernel and kernel.operator.name == "matmul")
 
 
+def test_the_calls_of_a_shared_weight_are_counted_once(monkeypatch):
+    """For each of a thousand products that share it, the other 999 were looked at."""
+    looked_at = []
+
+    def counted(graph, node):
+        looked_at.append(node)
+        return call_of(graph, node)
+
+    call_of = kernels._call_of
+    monkeypatch.setattr(kernels, "_call_of", counted)
+    (kernel,) = products(chain(*[Weights()(8, 8)] * 60))
+    assert kernel.is_warm and len(looked_at) == 60 + 60
+
+
 def test_a_weight_of_three_steps_is_cached():
     weight = Weights()(8, 8)
     for count, is_warm in [(2, False), (3, True), (5, True)]:

@@ -160,13 +160,14 @@ def enlarged(make):
 
 def identity(make):
     layout = make.layout()
-    side = make.pick([4, 4, 3])
+    side = make.pick([4, 4, 3, 2])
     shape = shaped(layout, 1, 4, side, side)
     data, groups = make.input(*shape), make.pick([1, 1, 1, 2])
-    kernel, padding = make.pick(
-        [((3, 3), (1, 1, 1, 1))] * 3 + [((3, 3), (0, 0, 2, 2)), ((1, 1), NO_PADDING)]
-    )
-    options = {"strides": make.pick([(1, 1), (1, 1), (1, 1), (4, 4)]), "padding": padding}
+    # With the last one, a stride of two leaves an image as large as it was, and with the one before
+    # it one of 2x2 becomes one of 1x1.
+    paddings = [(1, 1, 1, 1)] * 3 + [(0, 0, 2, 2), (1, 1, 0, 0), (1, 1, 4, 4)]
+    kernel, padding = make.pick([((3, 3), each) for each in paddings] + [((1, 1), NO_PADDING)])
+    options = {"strides": make.pick([(1, 1), (1, 1), (1, 1), (2, 2)]), "padding": padding}
     kernel_layout = make.pick(["OIHW", "HWIO"])
     sizes = {"O": 4, "I": 4 // groups, "H": kernel[0], "W": kernel[1]}
     weight = make.weight(*[sizes[letter] for letter in kernel_layout])

@@ -4,15 +4,18 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from conformance.objectives import bowl, decisions_of
-from conformance.workloads import LLVM, make_context, tile_all, tile_and_annotate
+from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_and_annotate
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.descents import surrogate
+from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
@@ -24,12 +27,14 @@ from tvm_droplet_ms.search_strategy.stopping import StopRule
 class Search:
     """A descent over the matrix product of the conformance suite."""
 
-    def __init__(self, space=tile_all, postprocs=()) -> None:
+    def __init__(self, space=tile_all, postprocs=(), database=None) -> None:
         context = make_context(ms.search_strategy.ReplayTrace(), space=space)
         schedules = list(context.generate_design_space())
         self.traces = [schedule.trace for schedule in schedules]
         self.replayer = Replayer(context.mod, list(postprocs), random.Random(1))
         self.history = History(context.mod, LLVM)
+        if database is not None:
+            self.history.load(database, self.replayer)
         search = SearchContext(
             replayer=self.replayer,
             history=self.history,
@@ -166,6 +171,36 @@ def test_surrogate_is_fitted_to_the_best_half_and_the_latest(count, monkeypatch)
     assert set(list(secs)[-50:]) <= set(kept)
     assert set(sorted(secs, key=secs.get)[:50]) <= set(kept)
     assert list(kept) == [point for point in secs if point in kept]
+
+
+def test_of_earlier_runs_more_than_the_extremes_are_fitted(monkeypatch, tmp_path):
+    """A database gives its records by their times, whenever they were measured."""
+    monkeypatch.setattr(surrogate, "MAX_FIT_POINTS", 40)
+    first, fitted = Search(), []
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path))
+    first.explore(120)
+    workload = database.commit_workload(matmul())
+    for _, trace, secs in first.history.measurements():
+        database.commit_tuning_record(TuningRecord(trace, workload, list(secs), LLVM, []))
+
+    def belief(spaces, values, *means):
+        fitted.append(dict(values))
+        return Belief(spaces, values, *means)
+
+    monkeypatch.setattr(surrogate, "Belief", belief)
+    for _ in range(2):
+        search = Search(database=database)
+        search.measure(search.descent.propose(8))
+        search.descent.propose(1)
+    before, after, *again = fitted
+    assert again == [before, after] and 30 <= len(before) <= 40
+    ranks = sorted(secs for _, _, (secs,) in first.history.measurements())
+    found = sorted(ranks[0] / -value for value in before.values())
+    assert found[:20] == pytest.approx(ranks[:20])
+    # The others are drawn from all: the slowest alone would say little.
+    assert ranks[50] < np.median(found[20:]) < ranks[90]
+    # What this run has measured takes the place of what was drawn.
+    assert len(after.keys() - before.keys()) == 8 and len(after) <= 40
 
 
 def test_adjacent_steps_change_one_factor(monkeypatch):

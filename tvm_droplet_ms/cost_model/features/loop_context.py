@@ -11,6 +11,7 @@ import numpy as np
 from tvm import s_tir, sym, tirx
 from tvm.ir import Call, IRModule
 
+from ...search_strategy.entry_function import entry_function
 from ..nests import Access, LoopNest
 
 KINDS: dict[str, tuple[type, ...]] = {
@@ -78,7 +79,7 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
 
     Those that pack constant weights are left out: they run once, while a model compiles. TVM's
     features and its builders leave them out too (``RemoveWeightLayoutRewriteBlock``). ``mod``: a
-    scheduled module whose one function is ``main``.
+    scheduled module of one kernel.
     """
     numbers: dict[int, int] = {}
     # A loop is the same object around each of its blocks, and this list keeps all of them alive.
@@ -90,13 +91,13 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
 
 
 def scheduled_blocks(mod: IRModule) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Each block of ``main`` that has no block within it, with its loops, the outermost first.
+    """Each block of the kernel that has no block within it, with its loops, the outermost first.
 
     Those that pack constant weights are left out.
     """
     return [
         (realize, loops)
-        for realize, loops in _blocks(mod["main"].body, ())
+        for realize, loops in _blocks(entry_function(mod).body, ())
         if _PACKING not in realize.block.annotations
     ]
 

@@ -76,22 +76,26 @@ def format_held_out(
 ) -> str:
     """A table of how well a model ranks each workload after learning from others only.
 
-    The workloads are held out in turn, a fifth of them at once.
+    The workloads are held out in turn, a fifth of them at once, each on all of its targets.
 
     - ``workloads``: at least one program of each has a time.
     - ``objective``: "rank" or "regression".
     - ``seed``: seed of the training.
     - ``model``: "trees", "treegru", "pacm" or "pacm-stores".
     """
-    if len(workloads) < 2:
+    # What a workload's times on another target tell is no knowledge of other workloads.
+    names = list(dict.fromkeys(workload.name for workload in workloads))
+    if len(names) < 2:
         return "there is one workload and none to hold out: how it ranks others is not known"
+    folds = min(_FOLDS, len(names))
+    fold_of = {name: number % folds for number, name in enumerate(names)}
     predicted: dict[int, np.ndarray] = {}
-    folds = min(_FOLDS, len(workloads))
     for fold in range(folds):
-        others = [workload for index, workload in enumerate(workloads) if index % folds != fold]
+        others = [workload for workload in workloads if fold_of[workload.name] != fold]
         learned = PretrainedModel.learn(others, model=model, objective=objective, seed=seed).model
-        for index in range(fold, len(workloads), folds):
-            predicted[index] = learned.predict(workloads[index].features)
+        for index, workload in enumerate(workloads):
+            if fold_of[workload.name] == fold:
+                predicted[index] = learned.predict(workload.features)
     lines = [["held out", "records", "pairwise accuracy", "top-1", "top-5"]]
     scores = [predicted[index] for index in range(len(workloads))]
     secs = [workload.secs for workload in workloads]

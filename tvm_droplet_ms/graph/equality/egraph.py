@@ -6,12 +6,15 @@ the type of a class, and whether it depends on weights alone.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .language import COMMUTATIVE, LEAVES, Node, Operator, Tensor, Type, leaf_type
 
 Infer = Callable[[Operator, tuple[Type, ...]], Type | None]
 """Infers the type of a call from the types of its operands; None where the call is illegal."""
+
+
+_Derived = TypeVar("_Derived")
 
 
 class NodeLimit(Exception):
@@ -47,6 +50,14 @@ def _key(node: Node) -> Node:
     return node
 
 
+def _by_name(graph: "EGraph") -> dict[str, list[tuple[int, Node]]]:
+    found: dict[str, list[tuple[int, Node]]] = {}
+    for number, nodes in graph.classes():
+        for node in nodes:
+            found.setdefault(node.operator.name, []).append((number, node))
+    return found
+
+
 class EGraph:
     """An e-graph.
 
@@ -73,7 +84,7 @@ class EGraph:
         self._nodes: dict[int, list[Node]] = {}
         self._uses: dict[int, list[tuple[Node, int]]] = {}
         self._pending: list[int] = []
-        self._named: dict[str, list[tuple[int, Node]]] | None = None
+        self._derived: dict[Any, Any] = {}
 
     @property
     def count(self) -> int:
@@ -118,12 +129,15 @@ class EGraph:
 
     def named(self, *names: str) -> list[tuple[int, Node]]:
         """The e-nodes of some operators, with their classes. Valid after a rebuild."""
-        if self._named is None:
-            self._named = {}
-            for number, nodes in self.classes():
-                for node in nodes:
-                    self._named.setdefault(node.operator.name, []).append((number, node))
-        return [pair for name in names for pair in self._named.get(name, ())]
+        found = self.derived(_by_name)
+        return [pair for name in names for pair in found.get(name, ())]
+
+    def derived(self, compute: "Callable[[EGraph], _Derived]") -> _Derived:
+        """What a function computes of the e-graph: once, until that changes."""
+        if compute not in self._derived:
+            self._derived[compute] = compute(self)
+        value: _Derived = self._derived[compute]
+        return value
 
     def named_in(self, number: int, *names: str) -> list[Node]:
         """The e-nodes of a class that have one of some operators."""
@@ -156,7 +170,7 @@ class EGraph:
         self._nodes[number] = [node]
         for child in dict.fromkeys(node.children):
             self._uses.setdefault(child, []).append((node, number))
-        self._named = None
+        self._derived.clear()
         return number
 
     def class_of(self, node: Node) -> int | None:
@@ -186,7 +200,7 @@ class EGraph:
         self._nodes[keep] = self._nodes[keep] + self._nodes.pop(drop)
         self._uses[keep] = self._uses.get(keep, []) + self._uses.pop(drop, [])
         self._pending.append(keep)
-        self._named = None
+        self._derived.clear()
         return True
 
     def rebuild(self) -> None:
@@ -207,7 +221,7 @@ class EGraph:
             len(nodes) for number, nodes in self._nodes.items() if not self.is_weight(number)
         )
         self.weight_size = len(memo) - self.size
-        self._named = None
+        self._derived.clear()
 
     def copy(self) -> "EGraph":
         """A copy that shares nothing that changes. Call :meth:`rebuild` before."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels that a graph is computed by, as they are timed: each alone. Imports no TVM."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ the one after it; a call that no rule knows is the same in every graph."""
 
 SHARED_CALLS = 3
 """Of so many calls that share a weight, most find it in the caches."""
+
+_Call = tuple[Operator, tuple[int | Type, ...]]
+"""An operator with the classes of its weights, and the types of its other operands."""
 
 
 class Kernel(NamedTuple):
@@ -69,15 +73,19 @@ def _is_warm(graph: EGraph, node: Node) -> bool:
 
     All weights of the graph have to fit the caches: the order of calls is not known yet.
     """
-    weights = [child for child in node.children if graph.is_weight(child)]
-    if not weights:
+    if not any(map(graph.is_weight, node.children)):
         return False
-    called = _call_of(graph, node)
-    calls = [user for _, user in graph.users(weights[0]) if _call_of(graph, user) == called]
-    return len(calls) >= SHARED_CALLS and _weight_bytes(graph) <= CACHE_BYTES
+    calls = graph.derived(_calls)[_call_of(graph, node)]
+    return calls >= SHARED_CALLS and graph.derived(_weight_bytes) <= CACHE_BYTES
 
 
-def _call_of(graph: EGraph, node: Node) -> tuple[Operator, tuple[int | Type, ...]]:
+def _calls(graph: EGraph) -> "Counter[_Call]":
+    """How many e-nodes make each call with weights."""
+    nodes = (node for _, nodes in graph.classes() for node in nodes)
+    return Counter(_call_of(graph, n) for n in nodes if any(map(graph.is_weight, n.children)))
+
+
+def _call_of(graph: EGraph, node: Node) -> _Call:
     operands = [
         graph.find(child) if graph.is_weight(child) else graph.facts(child).type
         for child in node.children

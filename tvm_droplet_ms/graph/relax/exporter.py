@@ -3,6 +3,7 @@
 
 import hashlib
 import heapq
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..extraction.problem import Choice, Place, Plan, Step, needs_of
 from ..interpreter import Array, evaluate, folded
 from .importer import Imported, with_operands
 from .operators import write_call
+from .types import type_of
 
 
 def export_function(imported: Imported, plan: Plan, fold: bool = True) -> relax.Function:
@@ -76,17 +78,20 @@ class _Exporter:
 
     def _weight_calls(self) -> list[int]:
         """The classes of weights that stay calls, last first, so that they keep their places."""
-        if self.fold:
-            return []
         found: set[int] = set()
         choices = [step for step in self.plan.steps.values() if isinstance(step, Choice)]
         waiting = [child for choice in choices for child in choice.what.node.children]
         while waiting:
             number = self.graph.find(waiting.pop())
-            if self.graph.is_weight(number) and number not in found:
+            if self.graph.is_weight(number) and number not in found and not self._is_known(number):
                 found.add(number)
                 waiting += self._derivation(number).children
         return sorted(found, reverse=True)
+
+    def _is_known(self, number: int) -> bool:
+        """True if a class of weights becomes a constant, or is a leaf."""
+        is_leaf = self._leaf(number) is not None
+        return self.fold and (is_leaf or self._array(number) is not None)
 
     def _step(self, place: Place, step: Step) -> Expr:
         if isinstance(step, Choice):
@@ -106,7 +111,8 @@ class _Exporter:
         return self.values[place]
 
     def _call(self, place: Place, op: Operator, operands: list[Expr]) -> Expr:
-        template = self.imported.templates.get((op, len(operands)))
+        types = tuple(type_of(operand.ty) for operand in operands)
+        template = self.imported.templates.get((op, types))
         if op.name == "input":
             return self.imported.inputs[op.get("index")]
         if op.name in ("constant", "full", "eye"):
@@ -179,21 +185,32 @@ class _Exporter:
     def _array(self, number: int) -> Array | None:
         """The value of a class of weights. None if NumPy cannot tell."""
         number = self.graph.find(number)
-        if number not in self.arrays:
-            # What needs its own class does not get it.
-            self.arrays[number] = None
-            for node in self.graph.nodes(number):
-                array = self._array_of(number, node)
-                if array is not None:
-                    self.arrays[number] = array
-                    break
+        # A stack of its own: a chain of calls may be longer than Python's recursion is deep.
+        waiting = [] if number in self.arrays else [self._computed(number)]
+        while waiting:
+            need = next(waiting[-1], None)
+            if need is None:
+                waiting.pop()
+            elif need not in self.arrays:
+                waiting.append(self._computed(need))
         return self.arrays[number]
+
+    def _computed(self, number: int) -> Iterator[int]:
+        """Compute a class of weights; yields each class that must have been computed by then."""
+        # What needs its own class does not get it.
+        self.arrays[number] = None
+        for node in self.graph.nodes(number):
+            yield from map(self.graph.find, node.children)
+            array = self._array_of(number, node)
+            if array is not None:
+                self.arrays[number] = array
+                break
 
     def _array_of(self, number: int, node: Node) -> Array | None:
         op = node.operator
         if op.name == "constant":
             return array_of(self.imported.constants[op.get("index")])
-        operands = [self._array(child) for child in node.children]
+        operands = [self.arrays[self.graph.find(child)] for child in node.children]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None

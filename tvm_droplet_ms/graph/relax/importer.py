@@ -14,7 +14,7 @@ from tvm.ir import TupleType as RelaxTuple
 
 from ...model.bindings import Expr, array_of
 from ..equality.egraph import EGraph
-from ..equality.language import Operator, constant_leaf, full_leaf, input_leaf, operator
+from ..equality.language import Operator, Type, constant_leaf, full_leaf, input_leaf, operator
 from .operators import read_call
 from .types import RelaxTypes, type_of
 
@@ -31,8 +31,8 @@ class Imported:
     - ``is_tuple``: whether it returns a tuple of the roots.
     - ``inputs``: the parameters, by the number of their leaves.
     - ``constants``: the constants, by the number of their leaves.
-    - ``templates``: a call as it was, for every operator that was read, by its number of operands
-      too.
+    - ``templates``: a call as it was, for every operator that was read, by the types of its
+      operands too: an axis of -1 is another one where the rank is another.
     - ``hints``: names of variables, by class.
     """
 
@@ -42,7 +42,7 @@ class Imported:
     is_tuple: bool = False
     inputs: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
-    templates: dict[tuple[Operator, int], Any] = field(default_factory=dict)
+    templates: dict[tuple[Operator, tuple[Type | None, ...]], Any] = field(default_factory=dict)
     hints: dict[int, str] = field(default_factory=dict)
 
 
@@ -132,7 +132,7 @@ class _Importer:
             leaf = full_leaf(array.reshape(-1)[0].item(), type_)
         self.constants[expr] = self.graph.add(leaf)
         self.imported.constants.append(expr)
-        self.imported.templates.setdefault((leaf, 0), expr)
+        self.imported.templates.setdefault((leaf, ()), expr)
         return self.constants[expr]
 
     def _call(self, call: relax.Call) -> int:
@@ -143,7 +143,8 @@ class _Importer:
         children = list(_tensors(call))
         if op is None:
             op = self._opaque(call, children)
-        self.imported.templates.setdefault((op, len(children)), call)
+        types = tuple(self._type(child) for child in children)
+        self.imported.templates.setdefault((op, types), call)
         return self.graph.add(op, tuple(self._value(child) for child in children))
 
     def _opaque(self, call: relax.Call, children: list[Expr]) -> Operator:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Sequence
 
 from tvm import relax, tirx
+from tvm.ir import TupleType as RelaxTuple
 
 from ...model.bindings import Expr, operator_name
 from ..equality.language import Operator, operator
@@ -61,12 +62,25 @@ def _write_split(op: Operator, args: Operands) -> Expr:
     return relax.op.split(args[0], list(op.get("sections")), axis=op.get("axis"))
 
 
+def _fields(expr: Expr) -> Sequence[Expr]:
+    """The tensors of a tuple that the call itself makes: of any other there is but one operand."""
+    require(isinstance(expr, relax.Tuple))
+    return list(expr.fields)
+
+
+def _read_einsum(call: relax.Call) -> Operator:
+    _fields(call.args[0])
+    return operator("einsum", subscripts=str(call.attrs.subscripts))
+
+
 def _read_axis(name: str, result: bool = False) -> Callable[[relax.Call], Operator]:
     """Read an operator with the one attribute "axis" of its first operand."""
 
     def read(call: relax.Call) -> Operator:
         first = call.args[0]
-        rank = rank_of(first.fields[0] if isinstance(first, relax.Tuple) else first) + result
+        if isinstance(first.ty, RelaxTuple):
+            first = _fields(first)[0]
+        rank = rank_of(first) + result
         axis = 0 if call.attrs.axis is None else call.attrs.axis
         return operator(name, axis=positive(axis, rank))
 
@@ -163,7 +177,7 @@ _TABLE: dict[str, tuple[str, Reader, Writer]] = {
     "matmul": ("relax.matmul", _read_matmul, _on_all(relax.op.matmul)),
     "einsum": (
         "relax.einsum",
-        lambda call: operator("einsum", subscripts=str(call.attrs.subscripts)),
+        _read_einsum,
         lambda op, args: relax.op.einsum(tuple(args), op.get("subscripts")),
     ),
     "sum": ("relax.sum", _read_reduction("sum"), _write_reduction(relax.op.sum)),

@@ -98,6 +98,9 @@ def _with_identity(
     extents = kernel_extents(graph, op, weight)
     centres = [extent // 2 for extent in extents]
     reach = tuple(centre * step for centre, step in zip(centres, op.get("dilation")))
+    # Where the padding makes up for it, the image is as large with a stride, and a sample.
+    if not when("stride one", op.get("strides") == (1, 1)):
+        return None
     if not when("centred", op.get("padding")[:2] == reach):
         return None
     if not when("equal shapes", graph.shape(layer) == graph.shape(data)):
@@ -225,6 +228,7 @@ LINEAR: tuple[Rule, ...] = (
     _rule(
         "identity branch",
         _identities,
+        "stride one",
         "centred",
         "equal shapes",
         "one group",

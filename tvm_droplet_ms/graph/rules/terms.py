@@ -2,7 +2,6 @@
 """Terms, attributes and patterns that rules speak of. Imports no TVM."""
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -125,8 +124,11 @@ def cut_all(parts_of: Part, axis: int, extents: list[int]) -> list[Term]:
 
 
 def total(parts: list[Part]) -> Part:
-    """The sum of some parts."""
-    return reduce(lambda one, other: call("add", one, other), parts)
+    """The sum of some parts: a balanced tree, because terms are followed by recursion."""
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    return call("add", total(parts[:half]), total(parts[half:]))
 
 
 class Axes(NamedTuple):

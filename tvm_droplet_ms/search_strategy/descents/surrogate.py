@@ -2,6 +2,7 @@
 """Descent on a surrogate: measures the points of largest expected improvement."""
 
 import math
+import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -104,6 +105,9 @@ class SurrogateDescent:
         self._mask = search.draft
         self._tried = TriedPoints(search.history, search.spaces)
         self._asked: set[SpacePoint] = set()
+        # A database gives its records by their times: the last of them would be the slowest.
+        self._loaded = list(self._tried.seconds())
+        random.Random(search.seed).shuffle(self._loaded)
 
     def descend(self) -> Generator[Batch, None, bool]:
         """Propose batches until nothing new is found; see ``Descent``."""
@@ -223,7 +227,7 @@ class SurrogateDescent:
         Failures and rejected points have none: 0. Differences among slow points matter little.
         """
         best = min(secs.values())
-        values = {point: -best / sec for point, sec in _fit_points(secs).items()}
+        values = {point: -best / sec for point, sec in _fit_points(secs, self._loaded).items()}
         rejected = self._tried.rejected()
         values.update(dict.fromkeys(rejected[-len(values) :], 0.0))
         return values
@@ -253,13 +257,18 @@ class SurrogateDescent:
         return None if candidate is None or candidate in self._history else candidate
 
 
-def _fit_points(secs: Mapping[SpacePoint, float]) -> Mapping[SpacePoint, float]:
-    """All measurements, or of more than ``MAX_FIT_POINTS`` the best half and the latest."""
+def _fit_points(
+    secs: Mapping[SpacePoint, float], loaded: Sequence[SpacePoint] = ()
+) -> Mapping[SpacePoint, float]:
+    """All measurements, or of more than ``MAX_FIT_POINTS`` the best half and the latest.
+
+    ``loaded``: those of earlier runs, the latest last whenever they were measured.
+    """
     if len(secs) <= MAX_FIT_POINTS:
         return secs
     half = MAX_FIT_POINTS // 2
     best = sorted(secs, key=secs.__getitem__)[:half]
-    kept = {*best, *list(secs)[-half:]}
+    kept = {*best, *list(dict.fromkeys([*loaded, *secs]))[-half:]}
     return {point: sec for point, sec in secs.items() if point in kept}
 
 

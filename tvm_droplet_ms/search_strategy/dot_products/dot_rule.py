@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
+from ..entry_function import entry_function
 from .dot_intrinsics import DotUnit, imported_code, register_dots
 from .find_dot import FoundDot, find_dot
 
@@ -100,7 +101,7 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
 
 
 def _is_layout_free(schedule: Schedule, weights: Any) -> bool:
-    function = schedule.mod["main"]
+    function = entry_function(schedule.mod)
     free = (function.attrs or {}).get("layout_free_buffers", ())
     return any(function.params[int(number)].same_as(weights) for number in free)
 

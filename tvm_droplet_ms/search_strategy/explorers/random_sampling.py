@@ -105,6 +105,7 @@ class PriorGuidedExploration(Exploration):
         assert search.prior is not None
         self._prior: CostModelPrior = search.prior
         self._spaces = search.spaces
+        self._history = search.history
         self._pool_size = pool_size
         self._epsilon = epsilon
         self._pool: dict[int, tuple[SpacePoint, Candidate]] = {}
@@ -128,6 +129,9 @@ class PriorGuidedExploration(Exploration):
 
     def ask(self, count: int) -> list[Candidate]:
         """Choose candidates that were never measured, at most ``count``."""
+        # Who asks may have measured what was drawn: as a seed, or of another choice of this batch.
+        for module in [module for module in self._pool if self._pool[module][1] in self._history]:
+            del self._pool[module]
         if len(self._pool) < count:
             self._fill()
         pool = list(self._pool.values())

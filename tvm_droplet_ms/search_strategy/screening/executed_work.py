@@ -19,6 +19,8 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
 from tvm.s_tir import Schedule
 
+from ..entry_function import entry_function
+
 FEW_OPERATIONS = 10_000
 """Operations that are never refused: a vectorized loop over a few elements may execute 64 of them
 for each, most of them masked, in no time at all."""
@@ -55,16 +57,16 @@ class _Threads:
 def executed_operations(mod: IRModule) -> float:
     """Count what one run of a kernel executes.
 
-    ``mod``: a module whose one function is ``main``, scheduled or not. Returns, for each
-    store, itself and the operations of the stored value, times the extents of the loops around it.
-    Conditions are taken to hold, the first values of reductions are left out, and so is the packing
-    of weights. A loop of unknown extent counts once, and so does what an intrinsic computes.
+    ``mod``: a module of one kernel, scheduled or not. Returns, for each store, itself and the
+    operations of the stored value, times the extents of the loops around it. Conditions are taken
+    to hold, the first values of reductions are left out, and so is the packing of weights. A loop
+    of unknown extent counts once, and so does what an intrinsic computes.
 
     On a GPU, loops of one thread axis inside each other are the same threads: a copy to shared
     memory is inside the threads' loops, and has one of its own by which they share its work. What
     does not depend on a virtual thread is computed once for all of them.
     """
-    return _executed(mod["main"].body, _Threads())
+    return _executed(entry_function(mod).body, _Threads())
 
 
 class WorkLimit:

@@ -21,6 +21,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 from tvm.tirx import For, ForKind, IntImm, IterVar
 
+from ..entry_function import entry_name
+
 REGISTER = 64
 """The bytes of the longest vector registers."""
 
@@ -124,7 +126,7 @@ def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
 def _blocks(schedule: Schedule) -> list[SBlockRV]:
     """The blocks that a schedule works on; none where they lie in no block ``root``."""
     try:
-        root = schedule.get_sblock("root")
+        root = schedule.get_sblock("root", entry_name(schedule.mod))
     except ScheduleError:
         return []
     return list(schedule.get_child_blocks(root))
