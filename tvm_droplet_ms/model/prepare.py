@@ -8,6 +8,7 @@ from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
+from .folding.taps import drop_taps
 from .half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
 from .layout.channel_padding import pad_channels
@@ -48,6 +49,7 @@ def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
             drop_idle(),
             canonicalize(),
             fold_pads(),
+            drop_taps(),
             expand_clips(),
             place_constants(),
             shuffle_innermost(),

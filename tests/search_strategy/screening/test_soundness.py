@@ -61,3 +61,29 @@ def test_such_schedules_are_dropped_and_counted(depth, dropped):
     candidate = replayer.replay(scheduled(depth).trace)
     assert (candidate is None) is bool(dropped)
     assert replayer.dropped[REPEATED_SUM] == dropped
+
+
+def windows():
+    """out[i] = sum over 3 neighbours of the sums of rows: 4 windows of 6 rows of 5."""
+    a = te.placeholder((6, 5), name="a")
+    k, j = te.reduce_axis((0, 5), "k"), te.reduce_axis((0, 3), "j")
+    row = te.compute((6,), lambda i: te.sum(a[i, k], axis=k), name="row")
+    out = te.compute((4,), lambda i: te.sum(row[i + j], axis=j), name="out")
+    return IRModule({"main": te.create_prim_func([a, out])})
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_sum_whose_parts_overlap(is_inside):
+    """Each window computes its three rows: two of them were added up before."""
+    schedule = Schedule(windows(), debug_mask="none")
+    loop = schedule.get_loops(schedule.get_sblock("out"))[0]
+    schedule.compute_at(schedule.get_sblock("row"), loop, preserve_unit_loops=True)
+    block = schedule.get_sblock("row")
+    schedule.decompose_reduction(block, schedule.get_loops(block)[int(is_inside)])
+    array = np.random.default_rng(0).standard_normal((6, 5)).astype("float32")
+    result = tvm.runtime.tensor(np.zeros(4, "float32"))
+    tvm.compile(schedule.mod, target="llvm")["main"](tvm.runtime.tensor(array), result)
+    expected = [array[i : i + 3].sum() for i in range(4)]
+    is_same = np.allclose(result.numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert is_same is is_inside
+    assert (repeated_sum(schedule.mod) is None) is is_inside

@@ -8,16 +8,18 @@ from tvm_ffi.structural import structural_walk
 
 from tvm.ir import IRModule
 from tvm.s_tir import SBlock, SBlockRealize
+from tvm.sym import detect_linear_equation
 from tvm.tirx import For, IntImm, IterVar, PrimFunc, Var
 
 
 def repeated_sum(mod: IRModule) -> str | None:
     """Find a reduction that is added to its own earlier result.
 
-    A producer may be computed again in each iteration of a loop that it does not depend on.
-    ``RewriteReductionBlock`` (``rewrite_reduction_block.cc``) moves its initialisation out of that
-    loop, so that the second iteration adds to the sum of the first. ``mod``: a scheduled workload,
-    its postprocessors applied. Returns the name of the block; None where there is none.
+    A producer may be computed again in each iteration of a loop: one that it does not depend on,
+    or one whose iterations need parts of it that overlap. ``RewriteReductionBlock``
+    (``rewrite_reduction_block.cc``) moves its initialisation out of that loop, so that the second
+    iteration adds to the sum of the first. ``mod``: a scheduled workload, its postprocessors
+    applied. Returns the name of the block; None where there is none.
     """
     for function in mod.functions.values():
         if isinstance(function, PrimFunc):
@@ -63,12 +65,32 @@ def _is_repeated(realize: Any, loops: list[Any]) -> bool:
     for value in realize.iter_values:
         structural_walk(value, (Var, used.append))
     written = realize.block.writes[0].source
+    inner = []
     for loop in loops:
         is_one = isinstance(loop.extent, IntImm) and int(loop.extent) == 1
-        if is_one or any(loop.loop_var.same_as(variable) for variable in used):
+        if is_one or _is_initialised_in(loop, written):
             continue
-        if not _is_initialised_in(loop, written):
+        if not any(loop.loop_var.same_as(variable) for variable in used):
             return True
+        inner.append(loop)
+    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return any(
+        _overlaps(value, inner) for axis, value in axes if int(axis.iter_type) == IterVar.DataPar
+    )
+
+
+def _overlaps(value: Any, loops: list[Any]) -> bool:
+    """True if a sum of multiples of loops has one value in several of their iterations."""
+    linear = detect_linear_equation(value, [loop.loop_var for loop in loops])
+    # What is no such sum is of a loop that was fused, and split again.
+    if len(linear) == 0 or not all(isinstance(loop.extent, IntImm) for loop in loops):
+        return False
+    factors = [abs(int(each)) if isinstance(each, IntImm) else 0 for each in linear[: len(loops)]]
+    reach = 0
+    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda pair: pair[0]):
+        if 0 < factor <= reach:
+            return True
+        reach += factor * (int(loop.extent) - 1)
     return False
 
 
