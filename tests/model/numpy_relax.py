@@ -18,77 +18,76 @@ def axes_to(layout, wanted):
 
 
 def windows(data, kernel, strides, dilation):
-    """Windows of the last two axes of NCHW data: N, C, output height, output width, kernel."""
+    """Windows of the axes after N and C: N, C, the places of the windows, and their elements."""
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
-    view = sliding_window_view(data, reach, axis=(2, 3))
-    view = view[:, :, :: strides[0], :: strides[1]]
-    return view[..., :: dilation[0], :: dilation[1]]
+    view = sliding_window_view(data, reach, axis=tuple(range(2, data.ndim)))
+    steps = (slice(None, None, step) for step in (*strides, *dilation))
+    return view[(slice(None), slice(None), *steps)]
 
 
-def pad2d(data, padding, value):
-    top, left, bottom, right = padding
-    return np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=value)
+def padded(data, padding, value):
+    """Data with some elements before each axis after N and C, and then some after each."""
+    rank = data.ndim - 2
+    widths = zip(padding[:rank], padding[rank:])
+    return np.pad(data, [(0, 0), (0, 0), *widths], constant_values=value)
 
 
 def ints(values):
     return [int(value) for value in values]
 
 
-def conv2d(attrs, data, weight):
-    data = data.transpose(axes_to(attrs.data_layout, "NCHW"))
-    weight = weight.transpose(axes_to(attrs.kernel_layout, "OIHW"))
-    data = pad2d(data, ints(attrs.padding), 0)
+def spatial(layout):
+    return "".join(letter for letter in layout if letter in "DHW")
+
+
+def convolution(attrs, data, weight):
+    axes = spatial(attrs.data_layout)
+    rank = len(axes)
+    data = data.transpose(axes_to(attrs.data_layout, f"NC{axes}"))
+    weight = weight.transpose(axes_to(attrs.kernel_layout, f"OI{axes}"))
+    data = padded(data, ints(attrs.padding), 0)
     view = windows(data, weight.shape[2:], ints(attrs.strides), ints(attrs.dilation))
     groups = int(attrs.groups)
     outputs = [
-        np.tensordot(view_of_group, weight_of_group, ([1, 4, 5], [1, 2, 3]))
+        np.tensordot(
+            view_of_group,
+            weight_of_group,
+            ([1, *range(2 + rank, 2 + 2 * rank)], list(range(1, 2 + rank))),
+        )
         for view_of_group, weight_of_group in zip(
             np.split(view, groups, axis=1), np.split(weight, groups)
         )
     ]
-    result = np.concatenate(outputs, axis=3)
-    return result.transpose(axes_to("NHWC", attrs.out_layout))
+    result = np.concatenate(outputs, axis=-1)
+    return result.transpose(axes_to(f"N{axes}C", attrs.out_layout))
 
 
-def conv1d(attrs, data, weight):
-    data = data.transpose(axes_to(attrs.data_layout, "NCW"))
-    weight = weight.transpose(axes_to(attrs.kernel_layout, "OIW"))
-    data = np.pad(data, [(0, 0), (0, 0), tuple(ints(attrs.padding))])
-    (step,), (dilation,), groups = ints(attrs.strides), ints(attrs.dilation), int(attrs.groups)
-    reach = (weight.shape[2] - 1) * dilation + 1
-    per_group, width = weight.shape[0] // groups, weight.shape[1]
-    result = np.zeros((len(data), len(weight), (data.shape[2] - reach) // step + 1))
-    for out in range(len(weight)):
-        first = out // per_group * width
-        for place in range(result.shape[2]):
-            part = data[:, first : first + width, place * step :][:, :, :reach:dilation]
-            result[:, out, place] = (part * weight[out]).sum((1, 2))
-    return result.transpose(axes_to("NCW", attrs.out_layout))
-
-
-def pool2d(attrs, data, reduce_windows, padding_value):
-    data = data.transpose(axes_to(attrs.layout, "NCHW"))
+def pool(attrs, data, reduce_windows, padding_value):
+    axes = spatial(attrs.layout)
+    rank = len(axes)
+    data = data.transpose(axes_to(attrs.layout, f"NC{axes}"))
     kernel, strides, dilation = (
         ints(extents) for extents in (attrs.pool_size, attrs.strides, attrs.dilation)
     )
-    top, left, bottom, right = ints(attrs.padding)
+    padding = ints(attrs.padding)
     if attrs.ceil_mode:
-        bottom, right = bottom + strides[0] - 1, right + strides[1] - 1
-        for axis, (before, after) in enumerate([(top, bottom), (left, right)]):
+        for axis, step in enumerate(strides):
+            padding[rank + axis] += step - 1
             # The last window starts inside the image or the padding in front of it.
-            extent = data.shape[2 + axis] + before
-            last = (extent + after - kernel[axis]) // strides[axis] * strides[axis]
+            extent = data.shape[2 + axis] + padding[axis]
+            last = (extent + padding[rank + axis] - kernel[axis]) // step * step
             assert last < extent
-    data = pad2d(data, (top, left, bottom, right), padding_value)
-    result = reduce_windows(windows(data, kernel, strides, dilation))
-    return result.transpose(axes_to("NCHW", attrs.out_layout))
+    data = padded(data, padding, padding_value)
+    window_axes = tuple(range(2 + rank, 2 + 2 * rank))
+    result = reduce_windows(windows(data, kernel, strides, dilation), axis=window_axes)
+    return result.transpose(axes_to(f"NC{axes}", attrs.out_layout))
 
 
 def average(attrs, data):
     assert not attrs.ceil_mode or attrs.count_include_pad or not any(ints(attrs.padding))
     if attrs.count_include_pad and not attrs.ceil_mode:
-        return pool2d(attrs, data, lambda view: view.mean(axis=(4, 5)), 0)
-    return pool2d(attrs, data, lambda view: np.nanmean(view, axis=(4, 5)), np.nan)
+        return pool(attrs, data, np.mean, 0)
+    return pool(attrs, data, np.nanmean, np.nan)
 
 
 def batch_norm(attrs, data, gamma, beta, mean, variance):
@@ -137,10 +136,10 @@ def pad(attrs, data):
     return np.pad(data, widths, constant_values=float(attrs.pad_value))
 
 
-def strided_slice(_attrs, data, axes, begin, end):
+def strided_slice(_attrs, data, axes, begin, end, strides=None):
     slices = [slice(None)] * data.ndim
-    for axis, first, last in zip(axes, begin, end, strict=True):
-        slices[int(axis)] = slice(int(first), int(last))
+    for axis, first, last, step in zip(axes, begin, end, strides or [1] * len(axes), strict=True):
+        slices[int(axis)] = slice(int(first), int(last), int(step))
     return data[tuple(slices)]
 
 
@@ -149,10 +148,12 @@ def plain(function):
 
 
 OPERATORS = {
-    "relax.nn.conv1d": conv1d,
-    "relax.nn.conv2d": conv2d,
-    "relax.nn.max_pool2d": lambda attrs, x: pool2d(attrs, x, lambda v: v.max(axis=(4, 5)), -np.inf),
-    "relax.nn.avg_pool2d": average,
+    **{f"relax.nn.conv{rank}d": convolution for rank in (1, 2, 3)},
+    **{
+        f"relax.nn.max_pool{rank}d": lambda attrs, x: pool(attrs, x, np.max, -np.inf)
+        for rank in (1, 2, 3)
+    },
+    **{f"relax.nn.avg_pool{rank}d": average for rank in (1, 2, 3)},
     "relax.nn.batch_norm": batch_norm,
     "relax.nn.dropout": lambda _attrs, x: (x, np.ones_like(x)),
     "relax.nn.relu": plain(lambda x: np.maximum(x, 0)),

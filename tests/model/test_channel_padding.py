@@ -197,3 +197,29 @@ def test_a_matmul_of_few_rows_or_of_a_matrix_that_is_no_constant_is_left():
     for shape, body in (((2, 64), few_rows), ((257, 64), both_vary)):
         before = build(shape, body)
         assert operators(apply(pad_channels(), before)) == operators(before)
+
+
+@pytest.mark.parametrize(
+    ("convolve", "pool", "layouts", "extents"),
+    [
+        (op.nn.conv1d, op.nn.max_pool1d, ("NWC", "WIO"), (40,)),
+        (op.nn.conv3d, op.nn.avg_pool3d, ("NDHWC", "DHWIO"), (4, 5, 6)),
+    ],
+)
+def test_lines_and_volumes_are_padded_as_images_are(convolve, pool, layouts, extents):
+    values = Values()
+    options = dict(zip(("data_layout", "kernel_layout"), layouts, strict=True))
+    window = (3,) * len(extents)
+
+    def body(emit, x):
+        weights = values.normal(*window, 8, 58), values.normal(*window, 1, 58)
+        y = emit(op.nn.relu(emit(convolve(x, weights[0], padding=1, **options))))
+        y = emit(pool(y, window, padding=1, layout=layouts[0]))
+        return emit(convolve(y, weights[1], padding=1, groups=58, **options))
+
+    before = build((1, *extents, 8), body)
+    after = apply(pad_channels(), before)
+    name = f"nn.conv{len(extents)}d"
+    assert [int(call.ty.shape[-1]) for call in calls(after, name)] == [64, 64]
+    assert [int(call.ty.shape[-1]) for call in calls(after, "strided_slice")] == [58]
+    assert_same(before, after)

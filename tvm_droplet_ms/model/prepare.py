@@ -16,6 +16,7 @@ from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
 from .layout.convertible import drop_dropouts, expand_clips, place_constants
 from .layout.layout import convert_layout
 from .layout.reshapes import sink_reshapes
+from .layout.volumes import flatten_volumes
 from .shared_constants import share_constants
 from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
@@ -59,6 +60,7 @@ def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             convert_layout(),
+            flatten_volumes(),
             sink_shuffles(),
             sink_reshapes(),
             pad_channels(),

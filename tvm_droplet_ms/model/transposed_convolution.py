@@ -7,6 +7,7 @@ by zero. Shi et al., "Is the deconvolution layer the same as a convolutional lay
 kernel, on the pixels ``q - j`` of the input.
 """
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,77 +19,94 @@ from .bindings import Bindings, Expr, Var, array_of, constant, operator_name, st
 from .layers import layouts_of
 from .rewriting import Emit, binding_pass, stateless
 
-TRANSPOSED = "relax.nn.conv2d_transpose"
-
-_TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
+TRANSPOSED = {
+    "relax.nn.conv1d_transpose": ("W", relax.op.nn.conv1d),
+    "relax.nn.conv2d_transpose": ("HW", relax.op.nn.conv2d),
+    "relax.nn.conv3d_transpose": ("DHW", relax.op.nn.conv3d),
+}
+"""The axes of the pixels, and the convolution that computes blocks of them."""
 
 
 def split_transposed() -> tvm.transform.Pass:
     """Make a pass that computes transposed convolutions by convolutions of blocks of pixels.
 
-    Returns the pass. It changes 2-D ones of one group in NCHW, with constant weights, a static
-    input, a stride of at least 2 and no dilation.
+    Returns the pass. It changes those of one, two and three dimensions, of one group, channels
+    first, with constant weights, a static input and no dilation.
     """
-    return binding_pass("SplitTransposed", stateless(_split), [TRANSPOSED])
+    return binding_pass("SplitTransposed", stateless(_split), list(TRANSPOSED))
 
 
 def block_weights(
-    weights: "np.ndarray[Any, Any]", stride: tuple[int, int]
+    weights: "np.ndarray[Any, Any]", strides: tuple[int, ...]
 ) -> "np.ndarray[Any, Any]":
     """The weights of the convolution that computes blocks of pixels.
 
-    ``weights``: those of the transposed convolution, IOHW. ``stride``: its stride: the size of a
-    block. Returns OIHW; an output channel is a row in the block, a column in it, and a channel.
+    ``weights``: those of the transposed convolution: input channels, output channels, and an axis
+    for each of `strides`. ``strides``: its strides: the size of a block. Returns output channels,
+    input channels and taps; an output channel is a place in the block, and a channel.
     """
-    inputs, outputs = weights.shape[:2]
-    taps = [-(-extent // step) for extent, step in zip(weights.shape[2:], stride, strict=True)]
-    widths = [
-        (0, count * step - extent)
-        for count, step, extent in zip(taps, stride, weights.shape[2:], strict=True)
-    ]
+    inputs, outputs, *sizes = weights.shape
+    taps = [-(-size // step) for size, step in zip(sizes, strides, strict=True)]
+    axes = list(zip(taps, strides, strict=True))
+    widths = [(0, count * step - size) for (count, step), size in zip(axes, sizes, strict=True)]
     padded = np.pad(weights, [(0, 0), (0, 0), *widths])
+    split = padded.reshape(inputs, outputs, *(extent for axis in axes for extent in axis))
+    tap_axes, place_axes = range(2, split.ndim, 2), range(3, split.ndim, 2)
     # A convolution has its taps in the order of the pixels, a transposed one in the other order.
-    split = padded.reshape(inputs, outputs, taps[0], stride[0], taps[1], stride[1])
-    split = split[:, :, ::-1, :, ::-1]
-    blocks = split.transpose(3, 5, 1, 0, 2, 4)
+    blocks = np.flip(split, tuple(tap_axes)).transpose(*place_axes, 1, 0, *tap_axes)
     return np.ascontiguousarray(blocks.reshape(-1, inputs, *taps))
 
 
 def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-    if operator_name(value) != TRANSPOSED:
+    if operator_name(value) not in TRANSPOSED or not _is_plain(value):
         return None
     weights = array_of(bindings.value_of(value.args[1]))
     shape, result = static_shape(value.args[0]), static_shape(value)
-    if weights is None or shape is None or result is None or not _is_plain(value.attrs):
+    if weights is None or shape is None or result is None:
         return None
-    attrs = value.attrs
-    rows, columns = (int(step) for step in attrs.strides)
-    blocks = block_weights(weights, (rows, columns))
+    attrs, rank = value.attrs, len(shape) - 2
+    strides = tuple(int(step) for step in attrs.strides)
+    left = [int(width) for width in attrs.padding][:rank]
+    blocks = block_weights(weights, strides)
     taps = blocks.shape[2:]
-    begin = [int(attrs.padding[0]), int(attrs.padding[1])]
-    end = [begin[0] + result[2], begin[1] + result[3]]
-    high, wide = shape[2] + taps[0] - 1, shape[3] + taps[1] - 1
-    # Output padding may ask for pixels that no tap reaches.
-    if end[0] > high * rows or end[1] > wide * columns:
+    # The blocks that hold the first pixel and the last one of the output.
+    first = [width // step for width, step in zip(left, strides, strict=True)]
+    ends = [width + extent for width, extent in zip(left, result[2:], strict=True)]
+    counts = [
+        -(-end // step) - start for end, step, start in zip(ends, strides, first, strict=True)
+    ]
+    before = [tap - 1 - start for tap, start in zip(taps, first, strict=True)]
+    after = [
+        count - extent + tap - 1 - pad
+        for count, extent, tap, pad in zip(counts, shape[2:], taps, before, strict=True)
+    ]
+    if min(before + after) < 0:  # The padding takes away what pixels at the edge add to.
         return None
-    padding = [taps[0] - 1, taps[1] - 1] * 2
-    found = relax.op.nn.conv2d(
-        value.args[0], constant(blocks), padding=padding, out_dtype=attrs.out_dtype
-    )
-    found = emit(relax.op.permute_dims(emit(found), _TO_NHWC))
-    found = emit(relax.op.reshape(found, (shape[0], high, wide, rows, columns, result[1])))
-    found = emit(relax.op.permute_dims(found, [0, 1, 3, 2, 4, 5]))
-    found = emit(relax.op.reshape(found, (shape[0], high * rows, wide * columns, result[1])))
-    if (begin, end) != ([0, 0], [high * rows, wide * columns]):
-        found = emit(relax.op.strided_slice(found, axes=[1, 2], begin=begin, end=end))
-    return relax.op.permute_dims(found, _TO_NCHW)
+    convolution = TRANSPOSED[operator_name(value)][1]
+    options = {"padding": before + after, "out_dtype": attrs.out_dtype}
+    found = convolution(value.args[0], constant(blocks), **options)
+    if prod(strides) == 1:
+        return found
+    found, last = emit(found), rank + 1
+    found = emit(relax.op.permute_dims(found, [0, *range(2, last + 1), 1]))
+    found = emit(relax.op.reshape(found, (shape[0], *counts, *strides, result[1])))
+    pairs = [axis for n in range(rank) for axis in (1 + n, 1 + rank + n)]
+    found = emit(relax.op.permute_dims(found, [0, *pairs, 2 * rank + 1]))
+    extents = [count * step for count, step in zip(counts, strides, strict=True)]
+    found = emit(relax.op.reshape(found, (shape[0], *extents, result[1])))
+    begin = [width % step for width, step in zip(left, strides, strict=True)]
+    if extents != list(result[2:]):
+        end = [start + extent for start, extent in zip(begin, result[2:], strict=True)]
+        axes = list(range(1, last))
+        found = emit(relax.op.strided_slice(found, axes=axes, begin=begin, end=end))
+    return relax.op.permute_dims(found, [0, last, *range(1, last)])
 
 
-def _is_plain(attrs: Any) -> bool:
+def _is_plain(value: relax.Call) -> bool:
     """True if a transposed convolution is one that can be split."""
+    axes, _ = TRANSPOSED[operator_name(value)]
     return (
-        layouts_of(attrs) == ("NCHW", "IOHW", "NCHW")
-        and int(attrs.groups) == 1
-        and all(int(step) == 1 for step in attrs.dilation)
-        and max(int(step) for step in attrs.strides) > 1
+        layouts_of(value.attrs) == (f"NC{axes}", f"IO{axes}", f"NC{axes}")
+        and int(value.attrs.groups) == 1
+        and all(int(step) == 1 for step in value.attrs.dilation)
     )

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
-from ..layers import convolution_like, layouts_of
+from ..layers import CONVOLUTIONS, convolution_like, layouts_of
 from ..rewriting import Emit, binding_pass
 
 VECTOR = 16
@@ -29,7 +29,7 @@ LEAST_PIXELS, LEAST_PRODUCTS = 16, 24
 """The pixels of the output, and the products of one of its elements. With fewer, reading the
 weights or cutting off the added channels takes as long as what is saved."""
 
-_CONVOLUTION, _MATMUL = "relax.nn.conv2d", "relax.matmul"
+_MATMUL = "relax.matmul"
 _UNARY = {
     f"relax.{name}"
     for name in (
@@ -38,7 +38,9 @@ _UNARY = {
     )
 }
 _BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum")}
-_POOLS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")}
+_POOLS = {
+    f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_avg") for rank in (1, 2, 3)
+}
 _REDUCTIONS = {f"relax.{name}" for name in ("mean", "max", "sum")}
 
 
@@ -68,11 +70,11 @@ def pad_channels() -> tvm.transform.Pass:
     The weights get channels of zeros, and a slice takes the added outputs away again. The slice
     moves behind arithmetic by constants, activations, pools and depthwise convolutions, so that it
     is small in the end and that the arithmetic is fused with the convolution. Returns the pass. It
-    changes convolutions of one group in NHWC with constant HWIO weights, and matmuls with a
-    constant matrix on the right.
+    changes convolutions of one group with channels last (NHWC, HWIO) and constant weights, and
+    matmuls with a constant matrix on the right.
     """
     return binding_pass(
-        "PadChannels", lambda bindings: _Padder(bindings).rewrite, [_CONVOLUTION, _MATMUL]
+        "PadChannels", lambda bindings: _Padder(bindings).rewrite, [*CONVOLUTIONS, _MATMUL]
     )
 
 
@@ -94,7 +96,7 @@ class _Padder:
 
     def _with_added_channels(self, value: Expr) -> Expr | None:
         name = operator_name(value)
-        if name == _CONVOLUTION:
+        if name in CONVOLUTIONS:
             return self._convolution(value)
         if name == _MATMUL:
             return self._matmul(value)
@@ -109,17 +111,16 @@ class _Padder:
         attrs = value.attrs
         weights = array_of(self._bindings.value_of(value.args[1]))
         shape = static_shape(value)
-        is_known = layouts_of(attrs) == ("NHWC", "HWIO", "NHWC")
-        if not is_known or weights is None or shape is None:
+        if not _has_channels_last(value) or weights is None or shape is None:
             return None
         if int(attrs.groups) == 1:
             return _with_added_columns(value, weights, shape)
         source = self._padded.get(value.args[0])
         wanted = None if source is None else static_shape(source)
-        is_depthwise = int(attrs.groups) == shape[-1] and weights.shape[2] == 1
+        is_depthwise = int(attrs.groups) == shape[-1] and weights.shape[-2] == 1
         if wanted is None or not is_depthwise:
             return None
-        filters = np.pad(weights, [(0, 0)] * 3 + [(0, wanted[-1] - shape[-1])])
+        filters = np.pad(weights, [(0, 0)] * (len(shape) - 1) + [(0, wanted[-1] - shape[-1])])
         return convolution_like(value, source, constant(filters), groups=wanted[-1])
 
     def _matmul(self, value: Expr) -> Expr | None:
@@ -154,11 +155,19 @@ def _with_added_columns(
     return relax.Call(value.op, [value.args[0], constant(padded)], value.attrs)
 
 
+def _has_channels_last(value: Expr) -> bool:
+    """True if a convolution reads and writes as NHWC, with weights as HWIO."""
+    data, kernel, out = layouts_of(value.attrs)
+    axes = data[1:-1]
+    return data == out == f"N{axes}C" and axes.isupper() and kernel == f"{axes}IO"
+
+
 def _keeps_channels(name: str, value: Expr) -> bool:
     """True if an operator computes each channel, the last axis, by itself, and leaves it there."""
     attrs = value.attrs
     if name in _POOLS:
-        return str(attrs.layout) == "NHWC" and str(attrs.out_layout) == "NHWC"
+        layout = str(attrs.layout)
+        return layout.isalpha() and layout.endswith("C") and str(attrs.out_layout) == layout
     if name in _REDUCTIONS:
         axes, rank = attrs.axis, len(value.args[0].ty.shape)
         return (

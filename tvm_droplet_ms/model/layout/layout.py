@@ -10,15 +10,17 @@ from ..folding.numpy_folding import fold_constants
 from .convertible import make_axes_positive
 from .transposes import merge_transposes, sink_transposes
 
-CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d")
+CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 
 # LegalizeOps knows transposed convolutions in NCHW only. Without an entry of their own they would
 # follow their input.
 LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
     "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
 
 

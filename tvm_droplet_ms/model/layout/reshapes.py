@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reshapes between a matrix product and what could be computed with it.
+"""Reshapes between a product and what could be computed with it.
 
-A frontend multiplies matrices of two axes, and adds and activates tensors of three. ``FuseOps``
-does not look through the reshape between them: a GELU and a residual are kernels of their own
-then, which read and write the whole tensor again.
+A frontend multiplies matrices of two axes, and adds and activates tensors of three; volumes may be
+convolved as images (``volumes``). ``FuseOps`` does not look through the reshape between them: a
+GELU and a residual are kernels of their own then, which read and write the whole tensor again.
 """
 
 import tvm
@@ -12,7 +12,7 @@ from tvm import relax
 from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
 from ..rewriting import Emit, binding_pass
 
-RESHAPE, MATMUL = "relax.reshape", "relax.matmul"
+RESHAPE, PRODUCTS = "relax.reshape", ("relax.matmul", "relax.nn.conv2d")
 
 _UNARY = {
     f"relax.{name}"
@@ -24,11 +24,11 @@ _BINARY = {
 
 
 def sink_reshapes() -> tvm.transform.Pass:
-    """Make a pass that moves reshapes of matrix products behind the arithmetic that follows.
+    """Make a pass that moves reshapes of products behind the arithmetic that follows.
 
     The other operand is reshaped in their place, which moves no element. Returns the pass.
     """
-    return binding_pass("SinkReshapes", lambda bindings: _Sinking(bindings).rewrite, [MATMUL])
+    return binding_pass("SinkReshapes", lambda bindings: _Sinking(bindings).rewrite, PRODUCTS)
 
 
 class _Sinking:
@@ -40,7 +40,7 @@ class _Sinking:
 
     def rewrite(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
         name = operator_name(value)
-        if name == MATMUL:
+        if name in PRODUCTS:
             self._products.add(var)
         elif name == RESHAPE:
             return self._merged(value)
