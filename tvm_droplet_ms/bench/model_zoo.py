@@ -14,6 +14,9 @@ TORCH_MODELS = ("mobilenet_v2", "bert_4_layers", "vit_tiny", "whisper_encoder_2_
 
 MODELS = (*ONNX_MODELS, *TORCH_MODELS)
 
+TRAINING_MODELS = ("unet_3d",)
+"""Those that are there to be learned from, in PyTorch."""
+
 
 def load_model(name: str) -> Any:
     """Make a model, as ``tune`` takes it."""
@@ -60,6 +63,8 @@ def torch_model(name: str) -> Any:
         return _vit_tiny(torch).eval(), (torch.randn(1, 3, 224, 224),)
     if name == "whisper_encoder_2_layers":
         return _whisper_encoder(torch).eval(), (torch.randn(1, 80, 3000),)
+    if name == "unet_3d":
+        return _unet_3d(torch).eval(), (torch.randn(1, 1, 16, 64, 64),)
     if name == "bert_4_layers":
         layer = torch.nn.TransformerEncoderLayer(
             256, nhead=4, dim_feedforward=1024, activation="gelu", batch_first=True
@@ -166,6 +171,38 @@ def _whisper_encoder(torch: Any) -> Any:
             return self.layers(frames + self.positions)
 
     return Encoder()
+
+
+def _unet_3d(torch: Any) -> Any:
+    """Four levels of a U-Net of volumes ("3D U-Net", Çiçek et al., 2016, figure 2)."""
+    nn = torch.nn
+
+    def level(inputs: int, hidden: int, outputs: int) -> Any:
+        layers = [nn.Conv3d(inputs, hidden, 3, padding=1), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Conv3d(hidden, outputs, 3, padding=1), nn.ReLU())
+
+    class UNet(nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            widths = (32, 64, 128, 256)
+            self.down = nn.ModuleList(
+                level(1 if width == 32 else width // 2, max(width // 2, 32), width)
+                for width in widths
+            )
+            self.up = nn.ModuleList(nn.ConvTranspose3d(w, w, 2, 2) for w in widths[:0:-1])
+            self.join = nn.ModuleList(level(3 * w, w, w) for w in widths[-2::-1])
+            self.head = nn.Conv3d(widths[0], 3, 1)
+
+        def forward(self, x: Any) -> Any:
+            skips = []
+            for number, down in enumerate(self.down):
+                x = down(nn.functional.max_pool3d(x, 2) if number else x)
+                skips.append(x)
+            for up, join, skip in zip(self.up, self.join, skips[-2::-1], strict=True):
+                x = join(torch.cat([up(x), skip], 1))
+            return self.head(x)
+
+    return UNet()
 
 
 def _pre_norm_layers(torch: Any, width: int, *, heads: int, layers: int) -> Any:

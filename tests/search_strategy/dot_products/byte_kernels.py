@@ -29,7 +29,10 @@ def dense(rows, columns, depth, types=("uint8", "int8"), by_column=False, free=F
         name="c",
     )
     function = te.create_prim_func([a, w, c])
-    return module_of(function.with_attr("layout_free_buffers", [1]) if free else function)
+    module = module_of(function)
+    if free:  # As in a model: who calls a kernel by itself passes weights as they are declared.
+        module["main"] = module["main"].with_attr("layout_free_buffers", [1])
+    return module
 
 
 def packed_dense(rows, columns, depth, shape, where, types=("uint8", "int8")):

@@ -24,7 +24,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from ...report import align
-from ..model_zoo import MODELS
+from ..model_zoo import MODELS, TRAINING_MODELS
 from ..quantized_models import QUANTIZED_MODELS
 from .store import ResultStore, given_files, make_parser, make_store
 
@@ -57,7 +57,10 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = make_parser(__doc__, "models", files=("prior", "known"))
     parser.add_argument(
-        "--models", nargs="+", choices=(*MODELS, *QUANTIZED_MODELS), default=list(MODELS)
+        "--models",
+        nargs="+",
+        choices=(*MODELS, *QUANTIZED_MODELS, *TRAINING_MODELS),
+        default=list(MODELS),
     )
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=["tune"])
     parser.add_argument("--minutes", nargs="+", type=float, default=[2.0, 5.0, 15.0])
