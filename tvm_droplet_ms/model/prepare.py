@@ -4,6 +4,7 @@
 import tvm
 from tvm import relax
 
+from .einsums import expand_einsums
 from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
@@ -41,6 +42,7 @@ def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
             relax.transform.ConvertToDataflow(),
             drop_dropouts(),
             unstack_reductions(),
+            expand_einsums(),
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),

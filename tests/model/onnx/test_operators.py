@@ -402,3 +402,19 @@ def test_groups_far_from_zero_are_normalized(opset, count):
     unit = (centred / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
     scale, bias = (each.repeat(6 // count).reshape(6, 1, 1) for each in (s, b))
     np.testing.assert_allclose(run_here(made, {"x": far})[0], unit * scale + bias, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("B G H I D, B G H J D -> B G H I J", [(1, 2, 3, 4, 5), (1, 2, 3, 6, 5)]),
+        ("...ij,...jk->...ik", [(2, 3, 4), (2, 4, 5)]),
+        ("bij,kj", [(2, 3, 4), (5, 4)]),
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+        ("ij,kl->ijkl", [(2, 3), (4, 5)]),
+        ("ii->i", [(3, 3)]),
+    ],
+)
+def test_sums_of_products_are_those_of_onnx_runtime(equation, shapes):
+    inputs = {f"x{n}": normal(*shape) for n, shape in enumerate(shapes)}
+    assert_same_of([node("Einsum", " ".join(inputs), equation=equation)], inputs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on elements."""
+"""Converters for operators on elements, and for sums of their products."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,6 +56,14 @@ class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
         kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
         base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
         return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
+class Einsum(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Einsum``; TVM makes a kernel of it, which no pass knows."""
+
+    @classmethod
+    def _impl_v12(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        return relax.op.einsum(tuple(inputs), text(attr, "equation", "").replace(" ", ""))
 
 
 class BitShift(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
