@@ -122,6 +122,8 @@ def test_interval_holds_nine_of_ten_processes_of_another_occasion(spread):
     [
         ({"trials": -1}, "trials is -1, expected an integer of at least 0"),
         ({"threads": 0}, "threads is 0, expected an integer of at least 1"),
+        ({"threads": 1 << 20}, "threads=1048576: expected an int from 1 to"),
+        ({"work_dir": ""}, "work_dir is empty: expected a directory"),
         ({"patience": 0}, "patience is 0, expected None or an integer of at least 1"),
         ({"time_budget_s": 0.0}, "time_budget_s is 0.0, expected None or a positive number"),
         ({"target_latency_us": float("nan")}, "target_latency_us is nan, expected None or"),

@@ -169,7 +169,9 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"threads": 0}, "threads=0: expected an int of at least 1"),
+            ({"threads": 0}, "threads=0: expected an int from 1 to"),
+            ({"threads": 1 << 20}, "threads=1048576: expected an int from 1 to"),
+            ({"work_dir": ""}, "work_dir is empty: expected a directory"),
             ({"time_budget_s": 0}, "time_budget_s=0: expected a positive number"),
             ({"trials": -1}, "trials=-1: expected None or an int of at least 0"),
             ({"patience": 0}, "patience=0: expected None or an int of at least 1"),
@@ -184,7 +186,7 @@ class TestBadInput:
     )
     def test_is_named_before_anything_is_tuned(self, model, options, message, tmp_path):
         with pytest.raises(ModelError, match=message):
-            tune(model, work_dir=tmp_path, **options)
+            tune(model, **{"work_dir": tmp_path, **options})
         assert not (tmp_path / "model.so").exists()
 
 

@@ -29,7 +29,7 @@ from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target, kernel_target, runs_on
-from ..session.threads import worker_threads
+from ..session.threads import check_threads, worker_threads
 from ..session.torn_database import mend_torn_end
 from ..session.work_dir import open_work_dir
 from .call import check_limits, module_of, refuse_empty
@@ -145,9 +145,12 @@ def tune_kernel(
     fleet = fleet_of(tracker, key, threads, allocate)
     if fleet is not None and isinstance(target, str) and target == "auto":
         target = fleet.target()
-    work_dir = work_dir or tempfile.mkdtemp(prefix="droplet_kernel_")
+    if work_dir is None:
+        work_dir = tempfile.mkdtemp(prefix="droplet_kernel_")
     with refusing_full_disks(work_dir):
         try:
+            if fleet is None:
+                check_threads(threads)
             known = kernel_target(target, threads, here=fleet is None)
             reference = cpu_target("auto", threads) if runs_on(known) != "cpu" else None
             directory = open_work_dir(work_dir, known, threads)

@@ -19,6 +19,15 @@ that on the core of another, they take turns: four models on two threads had 0.9
 speed of one, and 1.72 to 1.88 without binding, on any core."""
 
 
+def check_threads(count: int) -> None:
+    """Refuse fewer threads than one, and more than this machine has CPUs, by ``ModelError``."""
+    available = os.cpu_count() or 1
+    if not 0 < count <= available:
+        raise ModelError(
+            f"threads={count!r}: expected an int from 1 to {available}, the CPUs of this machine"
+        )
+
+
 def set_worker_threads(count: int) -> None:
     """Have processes, and threads, that start from now on run kernels on so many threads.
 

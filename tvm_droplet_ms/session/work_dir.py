@@ -25,6 +25,8 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     """
     if work_dir is None:
         work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
+    if not os.fspath(work_dir):
+        raise ModelError("work_dir is empty: expected a directory, or None for a new one")
     directory = Path(work_dir)
     if directory.exists() and not directory.is_dir():
         raise ModelError(f"work_dir {str(directory)!r} is a file: expected a directory")

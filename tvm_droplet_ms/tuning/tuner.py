@@ -18,7 +18,7 @@ from ..session.errors import ModelError, RoundingError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
-from ..session.threads import set_own_threads, set_worker_threads
+from ..session.threads import check_threads, set_own_threads, set_worker_threads
 from ..session.work_dir import open_work_dir
 from .check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from .choices.precision import Precision, check_precision, default_tolerance
@@ -265,8 +265,7 @@ def _check_numbers(
     patience: int | None,
     stop: Stop,
 ) -> None:
-    if threads < 1:
-        raise ModelError(f"threads={threads!r}: expected an int of at least 1")
+    check_threads(threads)
     if not 0 < time_budget_s < math.inf:
         raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
     if trials is not None and trials < 0:

@@ -2,6 +2,7 @@
 """PyTorch itself, its files, and its modules as exported programs."""
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,18 @@ CACHE_NOTE = (
 def load_exported_program(path: str) -> "torch.export.ExportedProgram":
     """Read a file of ``torch.export.save``. Raises ``ModelError`` if it holds no program."""
     torch = import_pytorch()
+    # PyTorch warns of a file that it cannot read with a traceback, and then raises an error.
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         return torch.export.load(path)
     except Exception as error:
         raise ModelError(
             f"model {path!r} is no file of torch.export.save: {first_line(error)}"
         ) from error
+    finally:
+        logger.setLevel(level)
 
 
 def import_pytorch() -> Any:
