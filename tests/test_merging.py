@@ -122,6 +122,16 @@ def test_a_directory_that_is_written_is_refused(tmp_path, name):
     assert merge_work_dirs([*sources, sources[0]], tmp_path / "new").records == 1
 
 
+def test_a_join_that_does_not_fit_leaves_no_records(tmp_path, monkeypatch):
+    """TVM does not look whether it could write."""
+    first = make_run(tmp_path / "a", {(8, 2): 3.0, (8, 4): 2.0})
+    monkeypatch.setattr(JSONDatabase, "commit_tuning_record", lambda *_: None)
+    with pytest.raises(MergeError, match="the 2 records could not all be written"):
+        merge_work_dirs([first], tmp_path / "c")
+    monkeypatch.undo()
+    assert merge_work_dirs([first], tmp_path / "c").records == 2
+
+
 def test_from_the_shell(tmp_path, capsys):
     first = make_run(tmp_path / "a", {(8, 2): 3.0})
     assert main(["merge", str(first), "--out", str(tmp_path / "c")]) == 0

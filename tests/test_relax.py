@@ -182,6 +182,21 @@ def test_a_directory_has_one_writer_who_mends_it(make, model, tmp_path, unmeasur
     assert len(open_database(tmp_path).get_all_tuning_records()) == 2
 
 
+@pytest.mark.parametrize("make", [make_pass, make_pipeline])
+def test_records_that_do_not_reach_their_file_are_told(
+    make, model, tmp_path, unmeasured, monkeypatch
+):
+    """TVM says nothing where it could not write."""
+
+    def lose(*_, measure_callbacks, **__):
+        results = [ms.runner.RunnerResult([1.0], None)] * 2
+        measure_callbacks[-1]._inst.apply(None, 0, [None] * 2, [None] * 2, results)
+
+    monkeypatch.setattr(ms.relax_integration, "tune_relax", lose)
+    with pytest.raises(ValueError, match="2 of 2 records could not be written to"):
+        make(str(tmp_path), **unmeasured)(model[0])
+
+
 def test_what_is_applied_only_may_be_written_by_another(model, tmp_path):
     with filelock.FileLock(tmp_path / ".lock"):
         pipeline(total_trials=0, target=host_target(), work_dir=str(tmp_path))(model[0])

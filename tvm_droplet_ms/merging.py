@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from .kernel_tuning.records import read_records
 from .search_strategy.history import is_unmeasured
 from .search_strategy.published.candidates import valid_secs
+from .session.archive import replacing
 from .session.database import open_database
 from .session.one_writer import SecondWriterError, only_writer
-from .session.torn_database import RECORDS, torn_ends
+from .session.torn_database import RECORDS, WORKLOADS, lost_records, torn_ends
 from .session.work_dir import SETTINGS
 
 
@@ -68,7 +70,8 @@ def merge_work_dirs(
     ------
     MergeError
         If a directory has no database, a damaged or torn one, or other settings than the first; if
-        there are records in `out`; or if another process tunes in one of them.
+        there are records in `out`, or they could not all be written there; or if another process
+        tunes in one of them.
     """
     directories = [Path(work_dir) for work_dir in work_dirs]
     new = Path(out)
@@ -118,14 +121,32 @@ def _write(new: Path, records: Sequence[TuningRecord], settings: str | None) -> 
     """Write records and settings to a directory without any."""
     if (new / RECORDS).exists():
         raise MergeError(f"{new} has records already: name a new directory")
+    if settings is not None:
+        with replacing(new / SETTINGS) as partial:
+            partial.write_text(settings, encoding="utf-8")
+    try:
+        _commit(new, records)
+    except BaseException:
+        # So that it can be run again.
+        for name in (RECORDS, WORKLOADS):
+            (new / name).unlink(missing_ok=True)
+        raise
+
+
+def _commit(new: Path, records: Sequence[TuningRecord]) -> None:
     database = open_database(new)
     for record in records:
         workload = database.commit_workload(record.workload.mod)
         database.commit_tuning_record(
             TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
         )
-    if settings is not None:
-        (new / SETTINGS).write_text(settings, encoding="utf-8")
+    # TVM does not look whether it could write.
+    if lost_records(new, len(records)):
+        free = shutil.disk_usage(new).free >> 20
+        raise MergeError(
+            f"the {len(records)} records could not all be written to {str(new)!r}, and none are "
+            f"kept; its file system has {free} MiB free: make room and run again"
+        )
 
 
 def _same_settings(directories: Sequence[Path]) -> str | None:

@@ -308,4 +308,9 @@ def test_times_of_two_targets_are_not_compared():
         slower = [RunnerResult([times * secs], None) for secs in task.secs[half:]]
         model.update(other, task.candidates[half:], slower)
         predicted.append(task.predict(model))
+        # It learns from the slower times too.
+        rest = model.predict(other, task.candidates[half:])
+        untrained = TransferModel(seed=1).predict(other, task.candidates[half:])
+        assert not np.array_equal(rest, untrained)
+        assert np.corrcoef(rest, -np.log(task.secs[half:]))[0, 1] > 0.5
     np.testing.assert_array_equal(*predicted)

@@ -33,7 +33,7 @@ from tvm_droplet_ms.display import (
     callback,
 )
 from tvm_droplet_ms.display.callback import failure_kind
-from tvm_droplet_ms.display.live import LiveDisplay
+from tvm_droplet_ms.display.live import MOST_TASKS, LiveDisplay, table_of
 from tvm_droplet_ms.display.phases import followed_phases
 from tvm_droplet_ms.display.state import shortened, shown_us
 from tvm_droplet_ms.progress import quiet_tvm
@@ -121,6 +121,16 @@ def test_a_live_table_has_a_row_for_each_task():
     cells = [re.split(r"\s*│\s*", row.strip("│ ")) for row in rows]
     assert ["first", "explore", "2/8", "1000", "1", "1 failed (1 build)"] in cells
     assert ["second", "", "1/8", "2000", "0", "0"] in cells
+
+
+def test_tasks_of_one_name_are_rows_of_their_own():
+    tasks = [TaskState("k", key=key) for key in range(MOST_TASKS + 3)]
+    run, file = RunState(tasks, Clock()), io.StringIO()
+    display = LiveDisplay(Console(file=file, force_terminal=True, width=100, height=100))
+    for task in tasks:
+        display.batch(run, task)
+    display.close()
+    assert table_of(run, display._last).row_count == MOST_TASKS
 
 
 def test_of_a_traceback_the_error_is_kept():

@@ -224,6 +224,21 @@ def test_damaged_records_are_set_aside_and_others_kept(run):
     assert (run / RECORDS).read_bytes() == first + second
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_records_whose_workloads_are_lost_are_a_finding(run, is_empty):
+    records = (run / RECORDS).read_bytes()
+    (run / "database_workload.json").unlink()
+    if is_empty:  # As an attempt to resume leaves it.
+        (run / "database_workload.json").touch()
+    finding = of_directory(run, "database")
+    assert finding.state == "fault"
+    assert finding.text.startswith("2 records, and database_workload.json, which says")
+    assert of_directory(run, "database", repair=True).text == (
+        f"0 records, 0 of them failures; 2 damaged ones were moved to {RECORDS}.damaged"
+    )
+    assert (run / f"{RECORDS}.damaged").read_bytes() == records
+
+
 def test_a_damaged_line_and_another_target(run):
     lines = (run / RECORDS).read_text().splitlines()
     (run / RECORDS).write_text("\n".join(["{", *lines]) + "\n")

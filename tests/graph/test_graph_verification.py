@@ -19,6 +19,7 @@ from tvm import relax
 from tvm_droplet_ms.graph import function_search, optimizer
 from tvm_droplet_ms.graph.extraction import integer_program
 from tvm_droplet_ms.graph.extraction.extract import GAP, extract
+from tvm_droplet_ms.graph.report import GraphTimes
 from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.session.errors import ModelError
@@ -61,9 +62,22 @@ def test_a_faster_graph_of_equal_outputs_is_taken(tmp_path):
     assert report.weight_bytes_after < report.weight_bytes_before
 
 
+def test_outputs_that_say_nothing_cost_no_tuning(tmp_path, monkeypatch):
+    monkeypatch.setattr(OutputCheck, "unchecked", [0])
+    bench = block_bench()
+    assert "the outputs 0 are 0 for all inputs" in str(kept(bench, tmp_path))
+    assert not bench.ran and not bench.tuned
+
+
+def test_what_was_not_timed_is_not_called_refused():
+    assert "whole not timed" in str(GraphTimes(INPUT, 1.0, 1.0, 0.0, 0.0))
+    assert "whole refused" in str(GraphTimes("graph 1", 1.0, 1.0, 0.0, 1.0, True))
+
+
 def test_wrong_outputs_are_refused_however_fast(tmp_path):
     bench = block_bench(error=1e-2)
     result = kept(bench, tmp_path)
+    assert "graph 1: whole refused" in str(result)
     assert "refused for other outputs: graph 1 (1.0e-02" in str(result)
 
 

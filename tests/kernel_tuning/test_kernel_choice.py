@@ -3,27 +3,20 @@
 
 import json
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm.target import Target
 from tvm_droplet_ms.kernel_tuning import KernelError
-from tvm_droplet_ms.kernel_tuning.check.arguments import Argument
-from tvm_droplet_ms.kernel_tuning.check.library_runs import save_arrays
+from tvm_droplet_ms.kernel_tuning.check.kernel_time import KernelTime
 from tvm_droplet_ms.kernel_tuning.check.verification import (
-    ROUNDS,
     CannotCheck,
     DeviceFailed,
     Expected,
-    KernelTime,
     Verdict,
-    Verifier,
 )
 from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
 from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, correct_times
@@ -31,12 +24,6 @@ from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.session.torn_database import RECORDS
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
-
-GPU, CPU = Target("nvidia/nvidia-h100"), Target("llvm")
-OUT = [np.arange(4, dtype="float32")]
-MEMORY = TaskFailed("error", "Traceback\n\nCUDA: out of memory")
-ILLEGAL = TaskFailed("crash", "its process was ended by SIGABRT")
-LOST = TaskFailed("machinery", "no server is left")
 
 
 class MadeUpVerifier:
@@ -105,7 +92,7 @@ def test_what_tvm_might_apply_is_checked_and_timed_too(tmp_path):
     verifier = MadeUpVerifier({**dict.fromkeys(range(5), 6.5), 6: 9.0}, wrong=(5,))
     chosen, secs = choose(tmp_path, verifier, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.4, 7.0])
     assert verifier.built == [0, 1, 2, 3, 4, 5, 6]
-    assert verifier.timed[1:] == [["best0", "best6"]]
+    assert verifier.timed[1:] == [["best0", "best6", "untuned"]]
     assert secs == [6.5] * 5 + [FAILED_SECS, 9.0, 7.0]
     assert (chosen.library, chosen.wrong) == (0, ["wrong"])
 
@@ -140,10 +127,13 @@ def test_the_last_times_of_the_best_count(tmp_path):
 
 def test_the_groups_that_are_timed_again_end(tmp_path):
     verifier = MadeUpVerifier(dict.fromkeys(range(40), 9.0), wrong=(30,))
-    choose(tmp_path, verifier, [1.0 + 0.1 * number for number in range(40)])
+    chosen, secs = choose(tmp_path, verifier, [1.0 + 0.1 * number for number in range(40)])
     assert len(verifier.timed) == MOST_GROUPS
     # The rest is checked: TVM may apply one.
     assert verifier.built == list(range(40))
+    # None keeps a time that was lucky.
+    assert secs[chosen.library] == min(secs) == 9.0 and secs[30] == FAILED_SECS
+    assert secs[39] == pytest.approx(9.0) and secs[39] > 9.0
 
 
 def test_wrong_ones_give_their_place_to_others(tmp_path):
@@ -236,74 +226,25 @@ def test_a_kernel_that_crashes_without_a_schedule_too_asks_for_other_values(tmp_
     crashed = Expected("untuned.so", "its process was ended by SIGFPE", math.nan)
     with pytest.raises(KernelError, match="also without a schedule: .*SIGFPE. give others with"):
         choose(tmp_path, Crashing({0: 1.0}, expected=crashed), [1.0])
-    # Else it is not the values.
+    # Else it is not the values. What is wrong is refused in any case.
     with pytest.raises(KernelError, match="could not be checked: timing them: .*run again"):
-        choose(tmp_path, Crashing({0: 1.0}), [1.0])
+        choose(tmp_path, Crashing({1: 1.0}, wrong=(0,)), [1.0, 2.0])
+    lines = (tmp_path / RECORDS).read_text().splitlines()
+    assert [json.loads(line)[1][1] for line in lines] == [[FAILED_SECS], [2.0]]
 
 
-def verifier(folder, target, outcomes):
-    """A verifier whose processes end as told: a failure, outputs, or times."""
-    left = list(outcomes)
+def test_a_schedule_that_crashes_while_it_is_timed_is_refused(tmp_path):
+    class Crashing(MadeUpVerifier):
+        def time(self, libraries):
+            if "best0" in libraries:
+                raise CannotCheck("timing them: its process was ended by SIGSEGV", True)
+            return super().time(libraries)
 
-    def run(_secs, _function, *task):
-        outcome = left.pop(0)
-        if isinstance(outcome, TaskFailed):
-            raise outcome
-        if isinstance(outcome, float):
-            return [outcome]
-        save_arrays(Path(task[3]), outcome)
-        return 1e-3, ""
-
-    save_arrays(folder / "expected.npz", OUT)
-    pool = SimpleNamespace()
-    made = Verifier(folder, target, [Argument("x", (4,), "float32")], OUT, [1e-5], pool, run)
-    return made, left
-
-
-@pytest.mark.parametrize(
-    ("target", "outcomes", "is_right", "count"),
-    [
-        (GPU, [ILLEGAL, OUT], True, 2),
-        (GPU, [[OUT[0] + 1.0], OUT], False, 1),
-        (CPU, [ILLEGAL, OUT], False, 1),
-    ],
-    ids=["one failure is tried again", "a wrong output", "on a CPU it is the schedule's"],
-)
-def test_what_is_the_schedule_s_fault(target, outcomes, is_right, count, tmp_path):
-    made, left = verifier(tmp_path, target, outcomes)
-    verdict = made.check(Path("a.so"))
-    assert verdict.is_right is is_right and len(left) == len(outcomes) - count
-    assert target != CPU or verdict.reason == str(ILLEGAL)
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "error", "words"),
-    [
-        (
-            [MEMORY, ILLEGAL, OUT],
-            DeviceFailed,
-            "failed twice: CUDA: out of memory and its process was ended by SIGABRT$",
-        ),
-        ([LOST, OUT], CannotCheck, "no server is left"),
-    ],
-)
-def test_the_second_failure_is_the_device_s_and_the_machinery_is_asked_once(
-    outcomes, error, words, tmp_path
-):
-    made, left = verifier(tmp_path, GPU, outcomes)
-    with pytest.raises(error, match=words):
-        made.check(Path("a.so"))
-    assert len(left) == 1
-
-
-def test_a_round_of_timings_is_tried_again(tmp_path):
-    secs = [float(number) for number in range(1, ROUNDS + 1)]
-    made, left = verifier(tmp_path, GPU, [*secs[:2], ILLEGAL, *secs[2:]])
-    assert made.time({"a": Path("a.so")})["a"].secs == np.median(secs)
-    assert not left
-    made, _ = verifier(tmp_path, GPU, [1.0, ILLEGAL, ILLEGAL])
-    with pytest.raises(DeviceFailed):
-        made.time({"a": Path("a.so")})
+    chosen, secs = choose(tmp_path, Crashing({1: 4.0, 2: 3.0}), [1.0, 2.0, 2.5])
+    assert (chosen.library, secs) == (2, [FAILED_SECS, 4.0, 3.0])
+    assert chosen.wrong == ["timing them: its process was ended by SIGSEGV"]
+    with pytest.raises(KernelError, match="none of the 1 measured .*SIGSEGV"):
+        choose(tmp_path, Crashing({}), [1.0])
 
 
 def test_only_named_records_get_other_times(tmp_path):

@@ -170,6 +170,8 @@ def test_a_full_temporary_directory_spends_no_trials(tmp_path, measuring):
     measuring()
     result = tune(tmp_path)
     assert (result.known_trials, result.trials) == (0, 4)
+    measuring([RunnerResult([], words), RunnerResult([1e-6], None)])
+    assert tune(tmp_path, trials=8).trials == 2
 
 
 def test_a_full_disk_while_checking_marks_no_record(tmp_path, measuring, monkeypatch):

@@ -38,6 +38,13 @@ def run(library):
     return tensors[1].numpy()
 
 
+def test_a_kernel_is_not_tuned_in_the_directory_of_a_model(tmp_path, measuring):
+    (tmp_path / "model.so").write_bytes(b"a model")
+    with pytest.raises(KernelError, match="holds the executable of a model.*pass another work_dir"):
+        tune(ADD_ONE, tmp_path)
+    assert (tmp_path / "model.so").read_bytes() == b"a model"
+
+
 def test_another_kernel_does_not_overwrite_the_result_of_the_first(tmp_path, measuring):
     first = tune(ADD_ONE, tmp_path, name="plus")
     before = files(tmp_path)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stop rules, inputs, tolerances and refusals of a kernel's tuning, without any tuning."""
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tvm import te
 from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.script import tirx as T
 from tvm_droplet_ms.deviation import deviation
@@ -19,9 +22,10 @@ from tvm_droplet_ms.kernel_tuning.check.arguments import (
     summed,
     tolerance,
 )
-from tvm_droplet_ms.kernel_tuning.check.verification import OCCASION_SPREAD, KernelTime
+from tvm_droplet_ms.kernel_tuning.check.kernel_time import OCCASION_SPREAD, KernelTime
 from tvm_droplet_ms.kernel_tuning.faults import nothing_measured
-from tvm_droplet_ms.kernel_tuning.stoppable_strategy import StopRules
+from tvm_droplet_ms.kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
+from tvm_droplet_ms.measure import MACHINERY_FAILURE
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
 
@@ -123,7 +127,7 @@ def test_interval_holds_nine_of_ten_processes_of_another_occasion(spread):
         ({"trials": -1}, "trials is -1, expected an integer of at least 0"),
         ({"threads": 0}, "threads is 0, expected an integer of at least 1"),
         ({"threads": 1 << 20}, "threads=1048576: expected an int from 1 to"),
-        ({"work_dir": ""}, "work_dir is empty: expected a directory"),
+        ({"work_dir": ""}, "work_dir is '': expected a directory"),
         ({"patience": 0}, "patience is 0, expected None or an integer of at least 1"),
         ({"time_budget_s": 0.0}, "time_budget_s is 0.0, expected None or a positive number"),
         ({"target_latency_us": float("nan")}, "target_latency_us is nan, expected None or"),
@@ -132,7 +136,7 @@ def test_interval_holds_nine_of_ten_processes_of_another_occasion(spread):
 )
 def test_bad_arguments_are_refused_before_anything_is_made(options, message, tmp_path):
     with pytest.raises(KernelError, match=message):
-        tune_kernel(module(te_workload.matmul(8, 8, 8)), work_dir=tmp_path / "w", **options)
+        tune_kernel(module(te_workload.matmul(8, 8, 8)), **{"work_dir": tmp_path / "w", **options})
     assert not (tmp_path / "w").exists()
 
 
@@ -209,3 +213,36 @@ def test_crashes_on_made_up_values_name_the_remedy(tmp_path):
     remedy = "inputs={name: array}, or --inputs FILE.npz, by the names a, rows"
     assert remedy in words(crash)
     assert remedy not in words(crash, "LLVM: no such intrinsic")
+
+
+@T.prim_func(s_tir=True)
+def sparse_rows(
+    starts: T.Buffer((5,), "int32"),
+    data: T.Buffer((12,), "float32"),
+    out: T.Buffer((4,), "float32"),
+):
+    for i in T.serial(4):
+        with T.sblock("rows"):
+            row = T.axis.spatial(4, i)
+            out[row] = 0.0
+            for k in T.serial(starts[row + 1] - starts[row]):
+                with T.sblock("sum"):
+                    place = T.axis.reduce(starts[row + 1] - starts[row], k)
+                    out[row] = out[row] + data[starts[row] + place]
+
+
+def test_a_sum_whose_extent_is_in_the_data_is_refused(tmp_path):
+    with pytest.raises(KernelError, match="an extent that it reads from 'starts'"):
+        tune_kernel(sparse_rows, trials=2, work_dir=tmp_path / "logs", progress=None)
+    assert summed(IRModule({"main": sparse_rows})) == 1
+
+
+def test_what_the_machine_failed_to_measure_spends_no_patience():
+    told = SimpleNamespace(notify_runner_results=lambda *_: None)
+    rules, seen = StopRules(lambda: "", patience=2), []
+    strategy = StoppableStrategy(told, rules, seen.append)
+    unmeasured = [RunnerResult([], "no room"), RunnerResult(None, f"{MACHINERY_FAILURE}no room")]
+    strategy.notify_runner_results([], unmeasured)
+    assert (rules.since_gain, rules.reason, len(seen)) == (0, "", 1)
+    strategy.notify_runner_results([], [RunnerResult(None, "it crashed"), *unmeasured])
+    assert rules.since_gain == 1

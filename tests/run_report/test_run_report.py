@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 from made_up_runs import RECORDS, commit_products, multiply, write_records
 
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tvm.script import tirx
+from tvm.target import Target
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.run_report.curve import apart
 from tvm_droplet_ms.run_report.decision_names import decision_names
@@ -295,7 +300,29 @@ def test_a_damaged_file_beside_the_records_is_named(run, capsys, name, text):
 )
 def test_a_file_of_another_form_is_told(run, capsys, name, text):
     (run / name).write_text(text)
-    assert f"{name}" in why_no_page(run, capsys)
+    told = why_no_page(run, capsys)
+    assert name in told and "lacks what a run writes" in told
+
+
+def test_scalars_and_symbolic_extents_are_arguments(tmp_path):
+    @tirx.prim_func(s_tir=True)
+    def scaled(x: tirx.handle, s: tirx.float32, y: tirx.Buffer((4,), "float32")):
+        n = tirx.int32()
+        data = tirx.match_buffer(x, (n,), "float32")
+        for i in range(4):
+            with tirx.sblock("b"):
+                j = tirx.axis.spatial(4, i)
+                y[j] = data[j] * s
+
+    mod = IRModule({"main": scaled})
+    database = JSONDatabase(work_dir=str(tmp_path))
+    workload = database.commit_workload(mod)
+    target = Target({"kind": "llvm", "num-cores": 1})
+    trace = Schedule(mod).trace
+    database.commit_tuning_record(TuningRecord(trace, workload, [1e-3], target, []))
+    (task,) = json.loads(write_report(tmp_path, tmp_path / "page.html").read_text())["tasks"]
+    assert task["arguments"][1:] == ["s: float32", "y: 4 float32"]
+    assert task["arguments"][0].endswith(": n float32")
 
 
 def test_each_target_is_a_kernel_of_its_own(run, tmp_path):

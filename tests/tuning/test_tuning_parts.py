@@ -26,14 +26,14 @@ from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS, lost_records
-from tvm_droplet_ms.session.work_dir import open_work_dir
+from tvm_droplet_ms.session.work_dir import EXECUTABLE, RESULT, open_work_dir
 from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.frontends.identity import ModelIdentity
 from tvm_droplet_ms.tuning.frontends.imported import check_memory, weight_bytes
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
-from tvm_droplet_ms.tuning.held_model import EXECUTABLE, hold_model, hold_shapes
+from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
 from tvm_droplet_ms.tuning.watch import Patience, Watch
 from tvm_droplet_ms.tuning.written_records import WrittenRecords
 
@@ -241,6 +241,12 @@ def test_another_network_is_refused_in_a_sentence_that_names_both(tmp_path):
         hold_model(tmp_path, ModelIdentity("first.onnx", "network 2", "weights 1"))
     assert (tmp_path / EXECUTABLE).read_bytes() == b"first"
     assert hold_model(tmp_path, FIRST) == []
+
+
+def test_the_directory_of_a_kernel_is_refused(tmp_path):
+    (tmp_path / RESULT).write_text("{}")
+    with pytest.raises(ModelError, match="holds the result of a kernel.*'first.onnx'"):
+        hold_model(tmp_path, FIRST)
 
 
 def test_a_directory_without_an_executable_has_nothing_to_lose(tmp_path):

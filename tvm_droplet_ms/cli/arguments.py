@@ -154,7 +154,7 @@ def ending_at_once(advice: str) -> Iterator[None]:
 
 def concerns(error: OSError, path: str) -> bool:
     """True if an error is about a path, or what is below it or becomes it, or about room."""
-    if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG):
         return True
     if error.filename is None:
         return False

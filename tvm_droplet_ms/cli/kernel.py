@@ -55,7 +55,8 @@ def find_kernel(text: str) -> "IRModule":
             return getattr(importlib.import_module(module), attribute)()
         except Exception as error:  # It is the user's: its last line says where.
             where = traceback.extract_tb(error.__traceback__)[-1]
-            place = "" if where.filename == __file__ else f" ({where.filename}:{where.lineno})"
+            is_own = where.filename == __file__ or where.filename.startswith("<frozen")
+            place = "" if is_own else f" ({where.filename}:{where.lineno})"
             reason = str(error).strip() or type(error).__name__
             raise ValueError(f"{text}: {reason}{place}") from error
     from ..bench.definitions import UnknownDefinitionError, find_definition
@@ -65,7 +66,7 @@ def find_kernel(text: str) -> "IRModule":
     except UnknownDefinitionError as error:
         if Path(text).exists():
             raise ValueError(
-                f"{text} is no file that can be tuned: expected {' or '.join(MODELS)} (a model), "
+                f"{text!r} is no file that can be tuned: expected {' or '.join(MODELS)} (a model), "
                 "or .json (a kernel that tvm.ir.save_json wrote)"
             ) from error
         raise ValueError(f"{error}; or a file {', '.join(MODELS)} or .json") from error

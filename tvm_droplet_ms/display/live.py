@@ -29,13 +29,13 @@ class LiveDisplay:
         self._live = Live(
             console=console or Console(stderr=True), auto_refresh=False, redirect_stdout=False
         )
-        self._last: list[str] = []
+        self._last: list[TaskState] = []
 
     def batch(self, run: RunState, task: TaskState) -> None:
         """A batch of a task was measured."""
         if not self._live.is_started:
             self._live.start()
-        self._last = [task.name, *(name for name in self._last if name != task.name)][:MOST_TASKS]
+        self._last = [task, *(each for each in self._last if each is not task)][:MOST_TASKS]
         self._live.update(table_of(run, self._last), refresh=True)
 
     def close(self) -> None:
@@ -43,8 +43,8 @@ class LiveDisplay:
         self._live.stop()
 
 
-def table_of(run: RunState, shown: Collection[str]) -> Table:
-    """Some tasks of a run as a table. ``shown``: the names of those to show."""
+def table_of(run: RunState, shown: Collection[TaskState]) -> Table:
+    """Some tasks of a run as a table. ``shown``: those to show."""
     left = "" if math.isnan(run.secs_left) else f", about {run.secs_left:.0f} s left"
     trials = sum(task.done for task in run.tasks)
     caption = f"{trials} trials of {len(run.tasks)} task(s), {run.secs:.0f} s{left}"
@@ -53,7 +53,7 @@ def table_of(run: RunState, shown: Collection[str]) -> Table:
         table.add_column(column)
     for column in ("trials", "best us", "since gain", "failed"):
         table.add_column(column, justify="right")
-    for task in (task for task in run.tasks if task.name in shown):
+    for task in (task for task in run.tasks if any(task is each for each in shown)):
         table.add_row(
             task.name,
             task.phase,

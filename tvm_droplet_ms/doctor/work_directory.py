@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..session.one_writer import SecondWriterError, only_writer
-from ..session.torn_database import RECORDS, WORKLOADS, mend_torn_end, torn_ends
+from ..session.torn_database import RECORDS, WORKLOADS, count_records, mend_torn_end, torn_ends
 from .finding import Finding
 from .gpu import gpu_target
 from .machine import free_space, why_no_tvm
@@ -109,8 +109,13 @@ def _database(directory: Path, *, repair: bool) -> Finding:
     from ..search_strategy.published.candidates import valid_secs
     from ..session.database import open_database, set_faulty_records_aside
 
-    if not (directory / WORKLOADS).exists():
+    count = count_records(directory)
+    if not (directory / WORKLOADS).exists() and not count:
         return Finding("database", "ok", "none yet")
+    if count and not repair and not _is_filled(directory / WORKLOADS):
+        text = f"{count} records, and {WORKLOADS}, which says what they measured, is lost"
+        advice = f"copy it back, or move {RECORDS} away with droplet-ms doctor --repair"
+        return Finding("database", "fault", text, advice)
     if torn_ends(directory):
         return Finding(
             "database", "warning", "not opened, because its end is torn", "mend it first"
@@ -130,6 +135,11 @@ def _database(directory: Path, *, repair: bool) -> Finding:
     return Finding("database", "ok", text)
 
 
+def _is_filled(path: Path) -> bool:
+    """True if a file is there and not empty."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def _target(directory: Path) -> Finding:
     from ..host import host_target
     from ..session.work_dir import SETTINGS
@@ -139,8 +149,9 @@ def _target(directory: Path) -> Finding:
         return Finding("target", "ok", f"not known: there is no {SETTINGS}")
     try:
         target = dict(json.loads(path.read_text(encoding="utf-8"))["target"])
-    except (ValueError, KeyError, TypeError) as error:
-        return Finding("target", "fault", f"{path} is damaged: {error}", "pass another work_dir")
+    except (ValueError, LookupError, TypeError):
+        text = f"{path} is damaged: expected an object with the target"
+        return Finding("target", "fault", text, "pass another work_dir")
     if target.get("kind") == "cuda":
         return gpu_target(target)
     found = str(target.get("mcpu"))

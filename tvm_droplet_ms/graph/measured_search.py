@@ -30,7 +30,7 @@ from .pricing.measured_prices import FoundPlan, MeasuredPrice
 from .relax.exporter import export_function
 from .relax.importer import Imported
 from .report import FunctionReport, GraphTimes, Measured
-from .verification import INPUT, verify
+from .verification import INPUT, verify, why_incomparable
 
 SEARCH_SHARE, CLOSER_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.4, 0.55, 0.7
 """Shares of the time: of a search without the timing of kernels; until kernels get no more than
@@ -218,6 +218,9 @@ class MeasuredSearch:
         if check is None:
             self._measured.verdict = "the input cannot be compiled"
             return None
+        if reason := why_incomparable(check):
+            self._measured.verdict = reason
+            return None
         graphs = self._tuned(mods)
         if self._stop.is_asked:
             return None
@@ -242,6 +245,7 @@ class MeasuredSearch:
                 self._bench.kernel_secs(graphs[name]),
                 verdict.median_secs(name),
                 verdict.deviations[name],
+                verdict.deviations[name] > check.tolerance,
             )
             for name in compiled
         ]

@@ -10,8 +10,9 @@ class GraphTimes:
 
     - ``estimate_secs``: the sum of the prices of its e-nodes.
     - ``kernels_secs``: the sum of the best times of its fused kernels, each alone.
-    - ``whole_secs``: the median time of the whole graph; 0 where its outputs were refused.
+    - ``whole_secs``: the median time of the whole graph; 0 where it was not timed.
     - ``deviation``: how far its outputs differ from the untouched model's, relative to the largest.
+    - ``is_refused``: whether they differ by too much.
     """
 
     name: str
@@ -19,9 +20,11 @@ class GraphTimes:
     kernels_secs: float
     whole_secs: float
     deviation: float
+    is_refused: bool = False
 
     def __str__(self) -> str:
-        whole = f"{self.whole_secs * 1e6:.1f} us" if self.whole_secs else "refused"
+        whole = f"{self.whole_secs * 1e6:.1f} us" if self.whole_secs else "not timed"
+        whole = "refused" if self.is_refused else whole
         return (
             f"{self.name}: whole {whole}, estimate {self._compared(self.estimate_secs)}, kernels "
             f"{self._compared(self.kernels_secs)}, outputs off by {self.deviation:.1e}"

@@ -46,6 +46,17 @@ class Verdict:
         return median(self.secs[name]) if name in self.secs else 0.0
 
 
+def why_incomparable(check: OutputCheck) -> str:
+    """Why the outputs of a check say nothing about a graph; empty where they do."""
+    if not all(np.isfinite(array).all() for arrays in check.expected for array in arrays):
+        # Values that are not finite are equal to such values of any graph.
+        return f"outputs of {check.reference.name} are not finite: nothing can be compared there"
+    if check.unchecked:
+        numbers = ", ".join(map(str, check.unchecked))
+        return f"the outputs {numbers} are 0 for all inputs: nothing can be compared there"
+    return ""
+
+
 def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph]) -> Verdict:
     """Compare compiled graphs.
 
@@ -67,13 +78,7 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
             f"the input as it is compiled differs from {check.reference.name} by "
             f"{deviations[INPUT]:.1e} of the scale of its row: nothing can be compared with it",
         )
-    if not all(np.isfinite(array).all() for arrays in check.expected for array in arrays):
-        # Values that are not finite are equal to such values of any graph.
-        reason = f"outputs of {check.reference.name} are not finite: nothing can be compared there"
-        return Verdict(INPUT, {}, deviations, reason)
-    if check.unchecked:
-        numbers = ", ".join(map(str, check.unchecked))
-        reason = f"the outputs {numbers} are 0 for all inputs: nothing can be compared there"
+    if reason := why_incomparable(check):
         return Verdict(INPUT, {}, deviations, reason)
     secs = clock(right, check.inputs[0])
     winner, reason = _fastest(

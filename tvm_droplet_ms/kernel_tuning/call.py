@@ -7,8 +7,9 @@ from typing import Any
 from tvm_ffi.structural import structural_walk
 
 from tvm.ir import IRModule
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlock
-from tvm.tirx import For, IntImm, PrimFunc
+from tvm.tirx import For, IntImm, IterVar, PrimFunc
 
 from ..search_strategy.stopping import Stop, check_stop
 from .errors import KernelError
@@ -33,7 +34,7 @@ def module_of(mod: IRModule | PrimFunc) -> IRModule:
 
 
 def refuse_empty(module: IRModule) -> None:
-    """Refuse a kernel that has nothing to schedule, or computes nothing."""
+    """Refuse a kernel that has nothing to schedule, computes nothing, or sums as data say."""
     blocks: list[Any] = []
     loops: list[Any] = []
     structural_walk(module[_NAME].body, [(SBlock, blocks.append), (For, loops.append)])
@@ -49,6 +50,17 @@ def refuse_empty(module: IRModule) -> None:
         raise KernelError(
             "the kernel has a loop with an extent of 0: there is nothing to compute, expected "
             "extents of at least 1"
+        )
+    loads: list[Any] = []
+    for block in blocks:
+        for axis in block.iter_vars:
+            if int(axis.iter_type) == int(IterVar.CommReduce):
+                structural_walk(axis.dom.extent, (TensorLoad, loads.append))
+    if loads:
+        raise KernelError(
+            f"the kernel reduces over an extent that it reads from {str(loads[0].source.name)!r}, "
+            "as one of sparse rows does: expected extents that no argument's values decide, "
+            "compile it as it is"
         )
 
 

@@ -11,11 +11,11 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from ..measure import TaskFailed
 from ..search_strategy.published.candidates import mean, valid_secs
+from .check.kernel_time import KernelTime
 from .check.verification import (
     CannotCheck,
     DeviceFailed,
     Expected,
-    KernelTime,
     Verdict,
     Verifier,
 )
@@ -119,6 +119,8 @@ class Choice:
                 f"the best schedules of {self.name} could not be checked: {error}. The records "
                 f"are kept in {str(self.directory)!r}: run again"
             ) from error
+        finally:
+            self._refuse()
 
     def _choose(self, ranked: list[_Ranked]) -> Chosen:
         expected = self._expected = self.verifier.expect(self.module)
@@ -131,12 +133,14 @@ class Choice:
         if expected.library is not None and not expected.reason and is_quick:
             libraries["untuned"] = expected.library
         best, times = self._timed(group, left, libraries, expected.reason)
-        if not expected.reason:
+        lucky = {}
+        for position, record in _faster(left, times[best.name]):
             # They can no longer be timed, but TVM may apply one.
-            for position, record in _faster(left, times[best.name]):
-                if len(self._unchecked) < BEST:
-                    self._checked(position, record, "")
-        self._refuse()
+            if not expected.reason and len(self._unchecked) < BEST:
+                if self._checked(position, record, "") is None:
+                    continue
+            lucky[position] = [math.nextafter(times[best.name].secs, math.inf)]
+        correct_times(self.directory, lucky)
         untuned = times.pop("untuned", None)
         correct_times(
             self.directory, {_position(name): [known.secs] for name, known in times.items()}
@@ -146,7 +150,10 @@ class Choice:
         reasons = (list(self._wrong.values()), self._unchecked)
         if untuned is not None and expected.library is not None:
             if untuned.secs < times[best.name].secs:
-                verdict = Verdict(True, 0.0, "")
+                # Where its outputs say nothing, nothing was compared.
+                verdict = best.verdict
+                if verdict.is_right:
+                    verdict = Verdict(True, 0.0, verdict.reason)
                 schedule = Schedule(self.module)
                 return Chosen(schedule, expected.library, untuned, untuned, verdict, *reasons, True)
         time = times[best.name]
@@ -174,17 +181,25 @@ class Choice:
         """
         known: dict[str, _Candidate] = {}
         times: dict[str, KernelTime] = {}
-        for _ in range(MOST_GROUPS):
+        for turn in range(MOST_GROUPS):
             known |= {one.name: one for one in group}
             try:
-                times |= self.verifier.time({one.name: one.library for one in group} | libraries)
+                times |= self._time({one.name: one.library for one in group} | libraries)
             except DeviceFailed as error:
                 self._unchecked.append(f"the best were not timed again: {error}")
                 times = times or {one.name: one.recorded for one in group}
                 timed = [one for one in known.values() if one.name in times]
                 return min(timed, key=lambda one: times[one.name].secs), times
-            libraries = {}
+            known = {name: one for name, one in known.items() if one.position not in self._wrong}
+            times = {name: times[name] for name in times if name in known or name in libraries}
+            if not known:
+                group = self._right(left, unchecked)
+                if not group or turn + 1 == MOST_GROUPS:
+                    raise self._nothing_right()
+                continue
             best = min(known.values(), key=lambda one: times[one.name].secs)
+            if turn + 1 == MOST_GROUPS:
+                break
             faster = _faster(left, times[best.name])
             left[:] = [row for row in left if row not in faster]
             found = self._right(faster, unchecked)
@@ -193,6 +208,32 @@ class Choice:
                 break
             group = [best, *found]
         return best, times
+
+    def _time(self, libraries: dict[str, Path]) -> dict[str, KernelTime]:
+        """Time libraries in turns, without schedules that crash when they are timed alone.
+
+        Those are refused, unless the kernel without a schedule crashes too.
+        """
+        try:
+            return self.verifier.time(libraries)
+        except CannotCheck as error:
+            # Where the kernel without a schedule did not run, it is not the schedules' fault.
+            if not error.is_crash or self._expected.reason:
+                raise
+            crash = error
+        alone, crashed = {}, {}
+        for name, library in libraries.items():
+            try:
+                self.verifier.time({name: library})
+                alone[name] = library
+            except CannotCheck as error:
+                if not error.is_crash:
+                    raise
+                crashed[name] = str(error)
+        if not crashed or "untuned" in crashed:
+            raise crash
+        self._wrong |= {_position(name): reason for name, reason in crashed.items()}
+        return self._time(alone) if alone else {}
 
     def _checked(self, position: int, record: TuningRecord, unchecked: str) -> _Candidate | None:
         """A record that is right, or that nothing can be compared with; None for others."""
@@ -222,7 +263,6 @@ class Choice:
         correct_times(self.directory, {position: [FAILED_SECS] for position in self._wrong})
 
     def _nothing_right(self) -> Exception:
-        self._refuse()
         if self._unchecked:
             return CannotCheck(self._unchecked[0])
         return KernelError(

@@ -13,8 +13,9 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..session.torn_database import lost_records
+from ..session.work_dir import EXECUTABLE, RESULT
 from .errors import KernelError, KernelInterrupted
-from .records import RESULT, workload_hash
+from .records import workload_hash
 
 CHECKS = "check_"
 """The prefix of the folders that schedules are checked in; a killed run leaves one."""
@@ -50,10 +51,15 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
-    """Refuse a directory that holds the result of another kernel, which would be lost.
+    """Refuse a directory that holds the result of another kernel, or a model, whose would be lost.
 
     A result that an earlier version wrote, or that is damaged, does not tell its kernel.
     """
+    if (work_dir / EXECUTABLE).exists():
+        raise KernelError(
+            f"work_dir {str(work_dir)!r} holds the executable of a model, and this run tunes a "
+            "kernel: pass another work_dir (--work-dir)"
+        )
     try:
         kept = json.loads((work_dir / RESULT).read_text(encoding="utf-8"))
         name, workload = kept["name"], kept["workload"]

@@ -20,10 +20,11 @@ from ..session.archive import replacing
 from ..session.cuda import why_no_device
 from ..session.library_file import LibraryFile
 from ..session.target import runs_on
+from ..session.work_dir import RESULT
 from .check.arguments import Argument
-from .check.verification import KernelTime
+from .check.kernel_time import KernelTime
 from .errors import KernelError
-from .records import RESULT, workload_hash
+from .records import workload_hash
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class KernelResult:
         Whether its outputs were compared with those of the kernel without a schedule. For a GPU
         that kernel is built for the CPU.
     reason : str
-        Why they were not; empty where they were.
+        Why they were not, or which part was not; empty where all were.
     deviation : float
         The largest difference of an output, relative to the scale of its row; see ``deviation``.
     trials : int
@@ -220,6 +221,8 @@ class KernelResult:
         lines += [f"  refused: {reason}" for reason in self.wrong]
         lines += [f"  left out: {reason}" for reason in self.unchecked]
         checked = f"checked, outputs differ by {self.deviation:.1e} of the scale of a row"
+        if self.reason:
+            checked += f", but {self.reason}"
         lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
         lines.append(f"  {self.library}")
         return "\n".join(lines)

@@ -204,7 +204,7 @@ def tune_kernel(
             verified=chosen.verdict.is_right is True,
             reason=chosen.verdict.reason,
             deviation=chosen.verdict.deviation,
-            trials=run.trials,
+            trials=run.measured,
             known_trials=run.known,
             failures=dict(run.failures),
             wrong=tuple(chosen.wrong),

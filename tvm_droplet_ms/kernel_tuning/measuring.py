@@ -110,8 +110,8 @@ class KernelRun:
             if self._fleet is not None and self._fleet.runner.fault:
                 rules.fail("fleet")
             self.trials += len(results)
-            self.measured += sum(not is_unmeasured(result.run_secs) for result in results)
             for result in results:
+                self.measured += not is_unmeasured(result.run_secs, result.error_msg)
                 if result.error_msg is not None:
                     self.failures[shortened(str(result.error_msg))] += 1
 

@@ -21,9 +21,6 @@ from ..session.torn_database import RECORDS, WORKLOADS
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
 
-RESULT = "result.json"
-"""The file of the work directory that gets the result."""
-
 
 def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningRecord]]:
     """The records of a database that opens, each with its position in the file.

@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.search_strategy import (
     SearchStrategy,
 )
 
+from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import mean, valid_secs
 
 OnBatch = Callable[[Sequence[RunnerResult]], None]
@@ -42,7 +43,7 @@ class StopRules:
     _failed: str = field(default="", init=False)
 
     def tell(self, times: Sequence[float | None]) -> None:
-        """Take the mean times of a batch, None for failures, in seconds."""
+        """Take the mean times of what was measured of a batch, None for failures, in seconds."""
         for secs in times:
             self.since_gain += 1
             if secs is not None and secs < self.best_secs:
@@ -112,7 +113,11 @@ class StoppableStrategy(PySearchStrategy):
     ) -> None:
         """Take the results of the last batch."""
         self._strategy.notify_runner_results(list(measure_candidates), list(results))
-        times = [valid_secs(result.run_secs) for result in results]
+        times = [
+            valid_secs(result.run_secs)
+            for result in results
+            if not is_unmeasured(result.run_secs, result.error_msg)
+        ]
         self._rules.tell([mean(secs) if secs else None for secs in times])
         self._on_batch(results)
 

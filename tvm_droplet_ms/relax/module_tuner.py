@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tvm.ir import IRModule
@@ -13,6 +14,8 @@ from tvm.target import Target
 
 from ..compat import fast_tune_contexts
 from ..search_strategy import DropletStrategy
+from ..session.database import writing_database
+from ..tuning.written_records import WrittenRecords
 
 
 def check_trials(name: str, value: int, minimum: int) -> None:
@@ -35,7 +38,11 @@ def make_tuner(
     strategy_options: Mapping[str, Any],
     **tuning: Any,
 ) -> Callable[..., ms.Database]:
-    """Check the arguments, and make a function that tunes a module into a database with them."""
+    """Check the arguments, and make a function that tunes a module with them.
+
+    It writes to the database of ``work_dir``, or to a given one, and returns it. It raises as of
+    ``writing_database``, and ``ValueError`` if records did not reach the files of ``work_dir``.
+    """
     if max_trials_per_task is not None:
         check_trials("max_trials_per_task", max_trials_per_task, 1)
     check_trials("num_trials_per_iter", num_trials_per_iter, 1)
@@ -54,11 +61,24 @@ def make_tuner(
         **tuning,
     )
 
-    def tune_and_close(mod: IRModule, database: ms.Database) -> ms.Database:
+    def tune_into(mod: IRModule, database: ms.Database, *callbacks: ms.MeasureCallback) -> None:
         with fast_tune_contexts(), _measuring(target, builder, runner) as measure:
-            return tune(mod, database=database, **measure)
+            measure_callbacks = [*ms.MeasureCallback.create("default"), *callbacks]
+            tune(mod, database=database, measure_callbacks=measure_callbacks, **measure)
 
-    return tune_and_close
+    def tune_module(mod: IRModule, database: ms.Database | None = None) -> ms.Database:
+        if database is not None:
+            tune_into(mod, database)
+            return database
+        with writing_database(work_dir) as own:
+            written = WrittenRecords(Path(work_dir), own)
+            tune_into(mod, own, written)
+        if written.lost:
+            # TVM hands only Python's own types of errors through a pass.
+            raise ValueError(written.lost)
+        return own
+
+    return tune_module
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.published.candidates import is_for_target
-from ..session.database import open_database, writing_database
+from ..session.database import open_database
 from .module_tuner import check_trials, make_tuner
 
 
@@ -113,8 +113,8 @@ def droplet_tuning_pipeline(
     ------
     ValueError
         If a number of trials is out of range, or a graph is to be optimized for another target
-        than a CPU. When the pipeline runs: if the module has no task to tune, or the database in
-        `work_dir` cannot be read.
+        than a CPU. When the pipeline runs: if the module has no task to tune, the database in
+        `work_dir` cannot be read, or not all records could be written to it.
     RuntimeError
         When the pipeline runs: if another process tunes in `work_dir`. Not with 0 trials.
     """
@@ -162,11 +162,7 @@ def droplet_tuning_pipeline(
         with target:
             mod = tvm.transform.Sequential(before_tuning)(mod)
             # The search for a graph writes to the same files, and has to be done before.
-            if total_trials > 0:
-                with writing_database(work_dir) as database:
-                    tune(mod, database=database)
-            else:
-                database = open_database(work_dir)
+            database = tune(mod) if total_trials > 0 else open_database(work_dir)
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
             return tvm.transform.Sequential(after_applying)(mod)

@@ -2,7 +2,6 @@
 """The pass that tunes a legalised and fused module."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import tvm
@@ -11,7 +10,6 @@ from tvm.runtime import Tensor
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from ..session.database import writing_database
 from .module_tuner import check_trials, make_tuner
 
 
@@ -80,7 +78,8 @@ def DropletTuneIRMod(
     ------
     ValueError
         If there is no current target, or a number of trials is out of range. When the pass runs: if
-        the module has no task to tune, or the database in `work_dir` cannot be read.
+        the module has no task to tune, the database in `work_dir` cannot be read, or not all
+        records could be written to it.
     RuntimeError
         When the pass runs: if another process tunes in `work_dir`. Not with a ``database``.
     """
@@ -108,8 +107,7 @@ def DropletTuneIRMod(
 
     def tune_module(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
         if max_trials_global > 0:
-            with writing_database(work_dir) if database is None else nullcontext(database) as into:
-                tune(mod, database=into)
+            tune(mod, database)
         return mod
 
     return tvm.transform.module_pass(

@@ -14,11 +14,10 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from ..compat.versions import package_version
 from ..display.state import shown_us
 from ..kernel_tuning.machine import MACHINE, flop_of
-from ..kernel_tuning.records import RESULT
 from ..report import shown_share
 from ..session.archive import replacing
 from ..session.torn_database import RECORDS, WORKLOADS
-from ..session.work_dir import SETTINGS
+from ..session.work_dir import RESULT, SETTINGS
 from .curve import curve
 from .decision_worth import decision_worths
 from .run_events import RunEvents, read_events
@@ -139,10 +138,7 @@ def _task(
 ) -> dict[str, Any]:
     mod = workload.mod
     (func,) = [func for _, func in mod.functions.items()][:1]
-    shapes = [
-        f"{param.name}: {'x'.join(str(int(n)) for n in param.shape)} {param.dtype}"
-        for param in func.params
-    ]
+    shapes = [_argument(param) for param in func.params]
     best = task.best
     is_timed = math.isfinite(best.secs)
     first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
@@ -163,6 +159,13 @@ def _task(
         "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
         "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
     }
+
+
+def _argument(param: Any) -> str:
+    """A parameter of a kernel: its name, its shape if it is a buffer, and its type."""
+    if not hasattr(param, "shape"):
+        return f"{param.name}: {param.ty.dtype}"
+    return f"{param.name}: {'x'.join(map(str, param.shape))} {param.dtype}"
 
 
 def _schedule_as_python(line: bytes, workload: Workload) -> str:

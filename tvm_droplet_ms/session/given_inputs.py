@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a user gives for the inputs of a model, or the arguments of a kernel."""
+"""Values that a user gives: numbers, and those for the inputs of a model or a kernel."""
 
+import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 
 import numpy as np
+
+
+def is_integer(value: object, least: float = -math.inf) -> bool:
+    """True for an integer of at least `least`; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_positive(value: object) -> bool:
+    """True for a finite number above 0."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
 
 
 def given_values(
@@ -16,6 +28,8 @@ def given_values(
     shape, is of another kind of type, as floating-point numbers for integers are, or is an integer
     out of range.
     """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"inputs is {given!r}, expected arrays by the names {list(wanted)}")
     if unknown := sorted(str(name) for name in set(given) - set(wanted)):
         raise ValueError(f"inputs has {unknown}, expected names of {list(wanted)}")
     return {name: _value(name, value, *wanted[name]) for name, value in given.items()}

@@ -10,6 +10,7 @@ import tvm_ffi
 import tvm
 
 from .errors import ModelError
+from .given_inputs import is_integer
 
 _ENVIRONMENT = "TVM_NUM_THREADS"
 
@@ -22,7 +23,7 @@ speed of one, and 1.72 to 1.88 without binding, on any core."""
 def check_threads(count: int) -> None:
     """Refuse fewer threads than one, and more than this machine has CPUs, by ``ModelError``."""
     available = os.cpu_count() or 1
-    if not 0 < count <= available:
+    if not is_integer(count, 1) or count > available:
         raise ModelError(
             f"threads={count!r}: expected an int from 1 to {available}, the CPUs of this machine"
         )

@@ -14,6 +14,12 @@ from .errors import ModelError
 SETTINGS = "settings.json"
 """The file of a run's target and threads."""
 
+EXECUTABLE = "model.so"
+"""The file that holds the best complete executable of a model."""
+
+RESULT = "result.json"
+"""The file that holds the result of a kernel."""
+
 
 def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
     """Make the directory, or check that an earlier run had the same target and threads.
@@ -25,8 +31,8 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     """
     if work_dir is None:
         work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
-    if not os.fspath(work_dir):
-        raise ModelError("work_dir is empty: expected a directory, or None for a new one")
+    if not isinstance(work_dir, str | os.PathLike) or not os.fspath(work_dir):
+        raise ModelError(f"work_dir is {work_dir!r}: expected a directory, or None for a new one")
     directory = Path(work_dir)
     if directory.exists() and not directory.is_dir():
         raise ModelError(f"work_dir {str(directory)!r} is a file: expected a directory")
@@ -59,10 +65,11 @@ def _check(path: Path, settings: dict[str, object]) -> None:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{path} is no settings file: {error}; pass another work_dir") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path} is no settings file: it holds {found!r}; pass another work_dir")
     for name, value in settings.items():
-        if not isinstance(found, dict) or found.get(name) != value:
-            was = found.get(name) if isinstance(found, dict) else found
+        if found.get(name) != value:
             raise ModelError(
-                f"work_dir {str(path.parent)!r} was made for {name} {was}, and this run has "
-                f"{value}: pass another work_dir"
+                f"work_dir {str(path.parent)!r} was made for {name} {found.get(name)}, and this "
+                f"run has {value}: pass another work_dir"
             )

@@ -11,10 +11,8 @@ from typing import Any, TypeAlias
 
 from ..session.archive import replacing
 from ..session.errors import ModelError
+from ..session.work_dir import EXECUTABLE, RESULT
 from .frontends.identity import ModelIdentity
-
-EXECUTABLE = "model.so"
-"""The file of the work directory that holds the best complete executable."""
 
 MODEL = "model.json"
 """The file that says which model that is, and for which shapes."""
@@ -33,6 +31,11 @@ def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[s
     directory = Path(work_dir)
     held, executable = _held(directory), directory / EXECUTABLE
     notes = []
+    if (directory / RESULT).exists():
+        raise ModelError(
+            f"work_dir {str(directory)!r} holds the result of a kernel, and this run tunes the "
+            f"model {model.name!r}: pass another work_dir (--work-dir)"
+        )
     if held is not None and executable.exists():
         if held.network != model.network:
             raise ModelError(_refusal(directory, held, model))

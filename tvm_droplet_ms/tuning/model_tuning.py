@@ -20,6 +20,7 @@ from ..session.database import open_database
 from ..session.errors import TooLateError
 from ..session.stop import StopRequest
 from ..session.torn_database import mend_torn_end
+from ..session.work_dir import EXECUTABLE
 from .budget.ending import (
     CHOICE_SHARE,
     LEAST_BUILD_SECS,
@@ -37,7 +38,7 @@ from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.strategy import Experience
 from .frontends.imported import ImportedModel
-from .held_model import EXECUTABLE, what_is_kept
+from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
@@ -91,9 +92,7 @@ class ModelTuning:
         self._notes: list[str] = []
         register_schedule_rules()
         for name in mend_torn_end(directory):
-            self._note(
-                f"the last line of {name} was torn, as a killed run leaves it, and is cut off"
-            )
+            self._note(f"the torn last line of {name}, as a killed run leaves it, is cut off")
         self._database = open_database(directory)
         self._tuner = KernelTuner(
             target,

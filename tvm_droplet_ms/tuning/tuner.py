@@ -3,7 +3,6 @@
 
 import functools
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from tvm.target import Target
 
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError, RoundingError
+from ..session.given_inputs import is_integer, is_positive
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
@@ -148,7 +148,7 @@ def tune(
         If this is not Linux.
     """
     started = time.monotonic()
-    _check_numbers(threads, time_budget_s, trials, tolerance, patience, stop)
+    _check_numbers(threads, seed, time_budget_s, trials, tolerance, patience, stop)
     buckets = bucket_options(shapes, dims, shares, inputs)
     try:
         experience = Experience(prior, known)
@@ -259,6 +259,7 @@ class _Prepared:
 
 def _check_numbers(
     threads: int,
+    seed: int,
     time_budget_s: float,
     trials: int | None,
     tolerance: float | None,
@@ -266,15 +267,17 @@ def _check_numbers(
     stop: Stop,
 ) -> None:
     check_threads(threads)
-    if not 0 < time_budget_s < math.inf:
+    if not is_integer(seed):
+        raise ModelError(f"seed={seed!r}: expected an int")
+    if not is_positive(time_budget_s):
         raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
-    if trials is not None and trials < 0:
+    if trials is not None and not is_integer(trials, 0):
         raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")
-    if patience is not None and patience < 1:
+    if patience is not None and not is_integer(patience, 1):
         raise ModelError(f"patience={patience!r}: expected None or an int of at least 1")
     try:
         check_stop(stop)
     except ValueError as error:
         raise ModelError(str(error)) from error
-    if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
+    if tolerance is not None and not is_positive(tolerance):
         raise ModelError(f"tolerance={tolerance!r}: expected a positive number")

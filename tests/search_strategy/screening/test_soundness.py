@@ -72,6 +72,21 @@ def windows():
     return IRModule({"main": te.create_prim_func([a, out])})
 
 
+def test_a_sum_whose_parts_overlap_in_a_fused_loop():
+    """out[i] = sum over 3 x 2 neighbours: the fused loop has indices that are not linear."""
+    a = te.placeholder((6, 5, 5), name="a")
+    k, y, x = (te.reduce_axis((0, extent)) for extent in (5, 3, 2))
+    row = te.compute((6, 5), lambda i, j: te.sum(a[i, j, k], axis=k), name="row")
+    out = te.compute((4, 4), lambda i, j: te.sum(row[i + y, j + x], axis=[y, x]), name="out")
+    schedule = Schedule(IRModule({"main": te.create_prim_func([a, out])}), debug_mask="none")
+    i, j, y, x = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.reorder(y, x, i, j)
+    schedule.compute_at(schedule.get_sblock("row"), schedule.fuse(y, x), preserve_unit_loops=True)
+    assert repeated_sum(schedule.mod) is None
+    assert ms.postproc.RewriteReductionBlock().apply(schedule)
+    assert repeated_sum(schedule.mod) == "row_update"
+
+
 @pytest.mark.parametrize("is_inside", [False, True])
 def test_a_sum_whose_parts_overlap(is_inside):
     """Each window computes its three rows: two of them were added up before."""

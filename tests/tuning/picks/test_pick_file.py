@@ -8,12 +8,18 @@ import pytest
 
 from tvm_droplet_ms.tuning.picks.pick_pace import COMPILED, FEWEST, SECS_PER_SAMPLE, SHARE, PickPace
 from tvm_droplet_ms.tuning.picks.pick_sampling import LEAST_DIFFERENCE, choose_different, difference
-from tvm_droplet_ms.tuning.picks.picks import FORMAT, PickFile, StoredPick
+from tvm_droplet_ms.tuning.picks.picks import FORMAT, PickFile, StoredPick, last_line
 
 FIRST = StoredPick("a", "{}", ((0, (1, 2)), (1, ())), (0.5, 0.25))
 SECOND = StoredPick("b", "[]", ((2, (3,)),), ())
 
 WISH = 64
+
+
+def test_a_reason_names_no_class_of_the_package():
+    message = "a schedule\ntvm_droplet_ms.tuning.picks.pick_sampling.NoSchedule: all were dropped"
+    assert last_line(RuntimeError(message)) == "all were dropped"
+    assert last_line(RuntimeError("tvm.error.InternalError: no")) == "tvm.error.InternalError: no"
 
 
 def test_picks_are_read_back(tmp_path):

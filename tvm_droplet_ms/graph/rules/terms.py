@@ -125,6 +125,8 @@ def cut_all(parts_of: Part, axis: int, extents: list[int]) -> list[Term]:
 
 def total(parts: list[Part]) -> Part:
     """The sum of some parts: a balanced tree, because terms are followed by recursion."""
+    if not parts:
+        raise ValueError("parts is empty: expected at least one")
     if len(parts) == 1:
         return parts[0]
     half = (len(parts) + 1) // 2

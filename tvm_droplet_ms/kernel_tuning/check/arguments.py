@@ -8,12 +8,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from tvm_ffi.structural import structural_walk
 
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.tirx.buffer import BufferType
 
 from ...cost_model.features.loop_context import scheduled_blocks
+from ...deviation import NOISE, moved_by_rounding
 from ...session.given_inputs import given_values
 from ..errors import KernelError
 from .integer_roles import IntegerRole
@@ -131,8 +133,9 @@ def summed(mod: IRModule) -> int:
     for realize, _ in scheduled_blocks(mod):
         length = 1
         for axis in realize.block.iter_vars:
-            if int(axis.iter_type) == _REDUCE:
-                length *= int(axis.dom.extent)
+            extent = axis.dom.extent
+            if int(axis.iter_type) == _REDUCE and isinstance(extent, tirx.IntImm):
+                length *= int(extent)
         total += length if length > 1 else 0
     return max(total, 1)
 
@@ -147,3 +150,44 @@ def tolerance(dtype: np.dtype[Any], length: int) -> float:
         return 0.0
     finfo: Any = ml_dtypes.finfo
     return ROUNDINGS * float(finfo(dtype).eps) * math.sqrt(length)
+
+
+MOVED_RUNS = 3
+"""Runs with inputs that are moved up and down by chance, beside one with all moved up."""
+
+
+def moved_arrays(
+    arrays: Sequence[np.ndarray], tolerances: Sequence[float]
+) -> list[list[np.ndarray]]:
+    """Values of all arguments, moved as rounding moves the sums that are made of them.
+
+    ``NOISE`` times the movement of a sum is its tolerance. By chance, the terms of a sum move
+    apart; together they move a sum of positive numbers, too. Numbers of a coarser type than the
+    finest stay: sums of them are rounded less than they are.
+    """
+    finest = min((one for one in tolerances if one), default=0.0)
+    generator = np.random.default_rng(0)
+
+    def moved(array: np.ndarray, upwards: bool) -> np.ndarray:
+        wide = array if array.dtype.kind == "f" else array.astype(np.float32)
+        finfo: Any = ml_dtypes.finfo
+        rounding = max(finest / NOISE, float(finfo(array.dtype).eps))
+        if upwards:
+            return (wide * (1.0 + rounding)).astype(array.dtype)
+        return moved_by_rounding(wide, generator, rounding).astype(array.dtype)
+
+    return [
+        [
+            moved(array, upwards) if limit and limit == finest else array
+            for array, limit in zip(arrays, tolerances, strict=True)
+        ]
+        for upwards in (True, *[False] * MOVED_RUNS)
+    ]
+
+
+def written_arguments(mod: IRModule) -> set[str]:
+    """The names of the arguments that an unscheduled kernel writes."""
+    func = mod["main"]
+    written: set[Any] = set()
+    structural_walk(func.body, (tirx.BufferStore, lambda store: written.add(store.buffer)))
+    return {str(param.name) for param in func.params if param in written}

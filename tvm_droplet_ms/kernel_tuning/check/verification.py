@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,14 @@ import numpy as np
 from tvm.ir import IRModule, load_json, save_json
 from tvm.target import Target
 
-from ...deviation import deviation
+from ...deviation import deviation, element_scales, noise
 from ...display.state import shortened
 from ...measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
 from ...measure.build import prepare_to_build
 from ...session.target import runs_on
 from ..faults import other_inputs
-from .arguments import Argument
+from .arguments import Argument, moved_arrays, written_arguments
+from .kernel_time import KernelTime
 from .library_runs import run_library, save_arrays, time_libraries
 
 BUILD_SECS = 120.0
@@ -40,47 +40,13 @@ measurement may take, in which the schedule ran before. What hangs is tried twic
 ROUNDS = 7
 """Processes that time all schedules in turns: processes differ more than the calls of one."""
 
-OCCASION_SPREAD = 0.05
-"""The standard deviation of the logarithm of a time between occasions, some seconds or more apart,
-beside that between processes of one occasion. Without it 6 of 10 intervals held, with it 9 of 10
-(2026-11-24, commit 70d408a)."""
-
-_STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
-"""The 95% quantile of Student's distribution by degrees of freedom: 90% lie between."""
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """The median time of a kernel over processes, in seconds.
-
-    90% of the medians of other processes, later too, are expected from ``low`` to ``high``.
-    """
-
-    secs: float
-    low: float
-    high: float
-
-    @staticmethod
-    def of(rounds: Sequence[float]) -> "KernelTime":
-        """The time by the medians of some processes."""
-        logs = [math.log(secs) for secs in rounds]
-        middle = median(rounds)
-        if len(logs) < 3:
-            return KernelTime(middle, min(rounds), max(rounds))
-        freedom = min(len(logs) - 1, max(_STUDENT_90))
-        spread = math.hypot(stdev(logs) * math.sqrt(1.0 + 1.0 / len(logs)), OCCASION_SPREAD)
-        half = _STUDENT_90[freedom] * spread
-        center = fmean(logs)
-        low, high = math.exp(center - half), math.exp(center + half)
-        return KernelTime(middle, min(low, middle), max(high, middle))
-
 
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on a schedule: does it compute what the kernel without one does?
 
     ``is_right``: None where it could not be checked. ``deviation``: NaN where it is not known.
-    ``reason``: why it is wrong, or could not be checked.
+    ``reason``: why it is wrong, or could not be checked, or which part could not.
     """
 
     is_right: bool | None
@@ -146,6 +112,9 @@ class Verifier:
         self._device = runs_on(target)
         self._reference = reference
         self._inputs = directory / "inputs.npz"
+        self._arrays = list(arrays)
+        self._moved: list[Path] | None = None
+        self._written: set[str] = set()
         save_arrays(self._inputs, arrays)
 
     @property
@@ -165,17 +134,16 @@ class Verifier:
 
     def expect(self, mod: IRModule) -> Expected:
         """Build and run the kernel without a schedule, for the outputs to expect."""
+        self._written = written_arguments(mod)
         try:
             library = self.build("untuned", mod, self._reference)
         except TaskFailed as error:
             reason = f"the kernel without a schedule could not be built: {error}"
             return Expected(None, reason, math.nan)
-        out = self._directory / "expected.npz"
         try:
+            secs = self._run_untuned(self._directory / "expected.npz", self._inputs)
             if self._reference is not None:
-                self._run(library, out, runs_on(self._reference), self._run_in_worker)
                 return Expected(None, "", math.nan)
-            secs = self._run(library, out, self._device, self._call)
         except TaskFailed as error:
             return Expected(
                 library, f"the kernel without a schedule did not run: {error}", math.nan
@@ -193,27 +161,72 @@ class Verifier:
             self._run(library, found, self._device, self._call_on_device)
         except TaskFailed as error:
             return Verdict(False, math.nan, str(error))
-        largest = 0.0
-        with np.load(found) as ours, np.load(self._directory / "expected.npz") as theirs:
-            for number, argument in enumerate(self._arguments):
-                pair = [
-                    np.frombuffer(a[str(number)], argument.numpy_dtype).reshape(argument.shape)
-                    for a in (ours, theirs)
-                ]
-                differs = deviation(*pair)
-                if not differs <= self._tolerances[number]:
-                    return Verdict(
-                        False,
-                        differs,
-                        f"argument {argument.name!r} differs by {differs:.1e} of the scale "
-                        f"of its row, where {self._tolerances[number]:.1e} is allowed",
-                    )
-                largest = max(largest, differs)
-        return Verdict(True, largest, "")
+        largest, reasons = 0.0, dict.fromkeys((True, None), "")
+        expected = self._directory / "expected.npz"
+        for number, argument in enumerate(self._arguments):
+            ours, theirs = self._read(found, number), self._read(expected, number)
+            differs = deviation(ours, theirs)
+            limit = self._tolerances[number]
+            if not differs <= limit and limit:
+                # What follows a sum may amplify its rounding.
+                scales = element_scales(theirs)
+                moved = noise(theirs, [self._read(path, number) for path in self._moved_runs()])
+                allowed = np.maximum(moved, limit * scales)
+                if deviation(ours, theirs, allowed) <= 1.0:
+                    limit = math.inf
+                    scales = np.where(np.isfinite(allowed), scales, np.inf)
+                    differs = deviation(ours, theirs, scales)
+            if not differs <= limit:
+                return Verdict(
+                    False,
+                    differs,
+                    f"argument {argument.name!r} differs by {differs:.1e} of the scale "
+                    f"of its row, where {limit:.1e} is allowed",
+                )
+            largest = max(largest, differs)
+            if argument.name in self._written:
+                is_compared, reason = _compared(argument.name, theirs)
+                reasons[is_compared] = reasons[is_compared] or reason
+        if reasons[None]:
+            return Verdict(None, math.nan, f"{reasons[None]}. {self.advice}")
+        return Verdict(True, largest, reasons[True] and f"{reasons[True]}. {self.advice}")
 
-    def _run(self, library: Path, out: Path, device: str, call: Callable[..., Any]) -> float:
+    def _read(self, path: Path, number: int) -> np.ndarray:
+        argument = self._arguments[number]
+        with np.load(path) as content:
+            values = np.frombuffer(content[str(number)], argument.numpy_dtype)
+        return values.reshape(argument.shape)
+
+    def _run_untuned(self, out: Path, inputs: Path) -> float:
+        library = self._directory / "untuned.so"
+        if self._reference is not None:
+            return self._run(library, out, runs_on(self._reference), self._run_in_worker, inputs)
+        return self._run(library, out, self._device, self._call, inputs)
+
+    def _moved_runs(self) -> list[Path]:
+        """The outputs of the kernel without a schedule on inputs that are moved by rounding."""
+        if self._moved is None:
+            self._moved = []
+            for number, arrays in enumerate(moved_arrays(self._arrays, self._tolerances)):
+                inputs = self._directory / f"moved{number}.npz"
+                save_arrays(inputs, arrays)
+                try:
+                    self._run_untuned(inputs, inputs)
+                except TaskFailed:
+                    continue  # It says nothing.
+                self._moved.append(inputs)
+        return self._moved
+
+    def _run(
+        self,
+        library: Path,
+        out: Path,
+        device: str,
+        call: Callable[..., Any],
+        inputs: Path | None = None,
+    ) -> float:
         """Run a library in a process of its own: a wrong one may harm what runs after it."""
-        task = (str(library), self._arguments, str(self._inputs), str(out), device)
+        task = (str(library), self._arguments, str(inputs or self._inputs), str(out), device)
         try:
             secs, unwritten = call(RUN_SECS if device == "cpu" else DEVICE_SECS, run_library, *task)
         except TaskFailed as error:
@@ -273,3 +286,14 @@ def _build(mod: str, target: str, path: str) -> None:
     partial = f"{path}.part.so"
     module.export_library(partial)
     os.replace(partial, path)
+
+
+def _compared(name: str, expected: np.ndarray) -> tuple[bool | None, str]:
+    """Whether an expected output can be compared with, and what of it cannot; None for none."""
+    finite = np.isfinite(expected.astype(np.float64))
+    count = int(finite.size - finite.sum())
+    if count == finite.size:
+        return None, f"the kernel without a schedule gives no finite number in {name!r}"
+    if not expected[finite].any():
+        return None, f"the kernel without a schedule gives only 0 in {name!r}"
+    return True, f"{count} of the {finite.size} numbers of {name!r} are not finite" if count else ""

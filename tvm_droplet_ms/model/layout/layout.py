@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of convolutions to NHWC with HWIO weights, and to NWC with WIO weights."""
+"""Conversion of convolutions to channels last: NHWC with HWIO weights, NWC and NDHWC."""
 
 import tvm
 from tvm import relax
@@ -7,10 +7,9 @@ from tvm.ir import IRModule
 
 from ..bindings import Expr, operator_name, values_of
 from ..folding.numpy_folding import fold_constants
+from ..layers import CONVOLUTIONS
 from .convertible import make_axes_positive
 from .transposes import merge_transposes, sink_transposes
-
-CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 
 # LegalizeOps knows transposed convolutions in NCHW only. Without an entry of their own they would
 # follow their input.
@@ -71,9 +70,9 @@ def _converted(mod: IRModule) -> IRModule | None:
 
 
 def convert_layout() -> tvm.transform.Pass:
-    """Make a pass that computes 2-D convolutions in NHWC with HWIO weights, and 1-D ones in NWC.
+    """Make a pass that computes convolutions in NWC, NHWC and NDHWC, with weights as HWIO.
 
-    Output channels are innermost in both, so that every kernel can vectorise over them. The
+    Output channels are innermost in all, so that every kernel can vectorise over them. The
     weights are transposed by NumPy. Activations are transposed where the network enters and leaves
     its convolutional part, and at each operation for which ``ConvertLayout``
     (``src/relax/transform/convert_layout.cc``) has no rule. The function's parameters and results

@@ -1,15 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check that a schedule still computes its workload, where TVM's postprocessors have none."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from tvm_ffi.structural import structural_walk
 
+from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 from tvm.tirx import For, IntImm, IterVar, PrimFunc, Var
+
+MOST_ITERATIONS = 4096
+"""The most iterations that are looked at one by one."""
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.remainder,
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+    tirx.LT: np.less,
+    tirx.LE: np.less_equal,
+    tirx.GT: np.greater,
+    tirx.GE: np.greater_equal,
+    tirx.EQ: np.equal,
+    tirx.NE: np.not_equal,
+    tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+}
 
 
 def repeated_sum(mod: IRModule) -> str | None:
@@ -74,15 +98,49 @@ def _is_repeated(realize: Any, loops: list[Any]) -> bool:
             return True
         inner.append(loop)
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-    return any(
+    return _recurs(realize, inner) or any(
         _overlaps(value, inner) for axis, value in axes if int(axis.iter_type) == IterVar.DataPar
     )
+
+
+def _recurs(realize: Any, loops: list[Any]) -> bool:
+    """True if several iterations of some loops are of the same values of a block's axes.
+
+    False where that is not known: values of other operators, or of too many iterations.
+    """
+    if not loops or not all(isinstance(loop.extent, IntImm) for loop in loops):
+        return False
+    extents = [int(loop.extent) for loop in loops]
+    if math.prod(extents) > MOST_ITERATIONS:
+        return False
+    numbers = np.indices(extents).reshape(len(extents), -1)
+    iterations = {loop.loop_var: each for loop, each in zip(loops, numbers, strict=True)}
+    try:
+        rows = [_numbers(value, iterations) for value in realize.iter_values]
+        is_run = _numbers(realize.predicate, iterations).astype(bool)
+    # An extent that is a variable may be a divisor.
+    except (KeyError, AttributeError, FloatingPointError):
+        return False
+    values = np.stack([np.broadcast_to(row, numbers.shape[1:]) for row in rows])
+    values = values[:, np.broadcast_to(is_run, numbers.shape[1:])]
+    return bool(np.unique(values, axis=1).shape[1] < values.shape[1])
+
+
+def _numbers(value: Any, iterations: Mapping[Any, np.ndarray]) -> np.ndarray:
+    """An expression in all iterations, with 0 for other variables."""
+    if isinstance(value, Var):
+        return iterations.get(value, np.array(0))
+    if isinstance(value, IntImm):
+        return np.array(int(value))
+    with np.errstate(divide="raise"):
+        operands = (_numbers(each, iterations) for each in (value.a, value.b))
+        return np.asarray(_OPERATORS[type(value)](*operands))
 
 
 def _overlaps(value: Any, loops: list[Any]) -> bool:
     """True if a sum of multiples of loops has one value in several of their iterations."""
     linear = detect_linear_equation(value, [loop.loop_var for loop in loops])
-    # What is no such sum is of a loop that was fused, and split again.
+    # What is no such sum, as of a loop that was fused, is left to ``_recurs``.
     if len(linear) == 0 or not all(isinstance(loop.extent, IntImm) for loop in loops):
         return False
     factors = [abs(int(each)) if isinstance(each, IntImm) else 0 for each in linear[: len(loops)]]

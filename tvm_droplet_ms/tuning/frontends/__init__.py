@@ -32,6 +32,8 @@ def import_model(
 
     Raises ``ModelError`` if it is of no supported kind, or cannot be tuned.
     """
+    if constants is not None and not isinstance(constants, Mapping):
+        raise ModelError(f"constants is {constants!r}: expected arrays by the names of inputs")
     shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
     if isinstance(model, str | os.PathLike):
         return _import_file(os.fspath(model), shapes, threads, dims, constants or {})

@@ -7,6 +7,7 @@ Predictions are never filed as measurements: the file, a line of JSON for each t
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -134,9 +135,12 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
 
 
 def last_line(error: Exception) -> str:
-    """The last line of an error's message: TVM prints the whole schedule before it."""
+    """The last line of an error's message: TVM prints the whole schedule before it.
+
+    An error of a worker of this package names its class before the sentence.
+    """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1][:300]
+    return re.sub(r"^tvm_droplet_ms\.[\w.]+: ", "", lines[-1])[:300]
 
 
 class PickFile:

@@ -14,10 +14,10 @@ from ...session.archive import replacing
 from ...session.database import open_database
 from ...session.errors import TooLateError
 from ...session.stop import StopRequest
+from ...session.work_dir import EXECUTABLE
 from ..compile.compiled_model import CompiledModel
 from ..experience.shipped_schedules import best_schedules
 from ..experience.strategy import Experience
-from ..held_model import EXECUTABLE
 from ..result import TuneResult
 from .bucket_options import BucketOptions
 from .joined_model import ShapeModel, entry_name, join
