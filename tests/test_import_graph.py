@@ -15,7 +15,7 @@ ROOT = PACKAGE.parent
 
 FLOORS = (
     ("lazy", "report", "host", "deviation", "search_strategy", "prefetch"),
-    ("compat", "autotvm", "progress"),
+    ("compat", "progress"),
     ("model", "measure"),
     ("session", "profile", "display"),
     ("cost_model",),

@@ -42,7 +42,6 @@ def modules_without_tvm() -> list[str]:
 def test_modules_without_tvm_do_not_import_it() -> None:
     modules = modules_without_tvm()
     assert {name.split(".")[1] for name in modules} == {
-        "autotvm",
         "bench",
         "cli",
         "cost_model",

@@ -4,7 +4,6 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.autotvm import AnnealingExplorer
 from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
 
 from .driving import FixedModel, drive
@@ -15,7 +14,6 @@ from .workloads import make_context
 EXPLORERS = {
     "random": RandomExplorer(),
     "evolutionary": EvolutionaryExplorer(**SMALL_EVOLUTION),
-    "annealing": AnnealingExplorer(chains=4, steps=3),
 }
 
 

@@ -21,6 +21,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
 from tvm_droplet_ms.display import RunState, TaskState
+from tvm_droplet_ms.model.bindings import weight_bytes
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
@@ -31,7 +32,7 @@ from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.frontends.identity import ModelIdentity
-from tvm_droplet_ms.tuning.frontends.imported import check_memory, weight_bytes
+from tvm_droplet_ms.tuning.frontends.imported import check_memory
 from tvm_droplet_ms.tuning.frontends.relax import import_relax
 from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
 from tvm_droplet_ms.tuning.watch import Patience, Watch
@@ -158,7 +159,7 @@ class TestMemory:
         return import_relax(builder.get())
 
     def test_a_weight_that_is_used_twice_counts_once(self, imported):
-        assert weight_bytes(imported) == 4 * 4 * 4
+        assert weight_bytes(imported.mod["main"]) == 4 * 4 * 4
 
     def test_a_model_that_does_not_fit_is_refused(self, imported):
         check_memory(imported, available=1000)

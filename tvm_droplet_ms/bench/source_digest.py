@@ -36,7 +36,6 @@ REPLAYING = (
 """Sources that determine a replayed run."""
 
 TUNING = (
-    "autotvm",
     "compat",
     "cost_model",
     "draft",

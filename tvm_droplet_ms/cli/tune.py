@@ -197,6 +197,8 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         inputs = read_inputs(getattr(options, "inputs", None))
     except OptionError as error:
         return fail(options.command, error)
+    if options.work_dir == "":
+        return fail(options.command, "--work-dir is '': expected the name of a directory")
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
     # Path.is_file raises where the directory may not be searched.

@@ -11,10 +11,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.ir import GenericConst, IRModule
+from tvm.ir import IRModule
 from tvm.target import Target
 
-from ..model.bindings import array_of
+from ..model.bindings import weight_bytes
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.roofline import measure_machine
@@ -22,6 +22,7 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, worker_threads
 from ..session.work_dir import open_work_dir
+from ..tuning.frontends.relax import with_main
 from .bench import Bench
 from .extraction.prices import Price, RooflinePrice
 from .extraction.problem import Conversion
@@ -159,18 +160,6 @@ def prepared_for_import(mod: IRModule) -> IRModule:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def _with_main(mod: IRModule, entry: str) -> IRModule:
-    """The module with the function `entry` as ``main``."""
-    if entry == "main":
-        return mod
-    changed = IRModule(
-        {name.name_hint: f for name, f in mod.functions_items() if name.name_hint != entry},
-        attrs=mod.attrs,
-    )
-    changed["main"] = mod[entry].with_attr("global_symbol", "main")
-    return changed
-
-
 def _relax_functions(mod: IRModule) -> list[tuple[Any, relax.Function]]:
     return [(name, f) for name, f in mod.functions_items() if isinstance(f, relax.Function)]
 
@@ -235,7 +224,7 @@ def _measured(
     functions = _relax_functions(prepared_for_import(mod))
     names = [name.name_hint for name, _ in functions]
     entry = names[0] if len(names) == 1 else "main"
-    whole = _with_main(mod, entry)
+    whole = with_main(mod, entry)
     with _alone(directory, threads):
         for name, func in functions:
             report = FunctionReport(name.name_hint)
@@ -270,16 +259,3 @@ def _replace(result: Optimized, name: Any, old: relax.Function, new: relax.Funct
     result.mod.update_func(result.mod.get_global_var(name.name_hint), new)
     report = result.reports[-1]
     report.weight_bytes_before, report.weight_bytes_after = weight_bytes(old), weight_bytes(new)
-
-
-def weight_bytes(func: relax.Function) -> int:
-    """The bytes of the constants of a function, each once."""
-    sizes: dict[Any, int] = {}
-
-    def visit(expr: Any) -> None:
-        if isinstance(expr, GenericConst):
-            array = array_of(expr)
-            sizes[expr] = 0 if array is None else array.nbytes
-
-    relax.analysis.post_order_visit(func, visit)
-    return sum(sizes.values())

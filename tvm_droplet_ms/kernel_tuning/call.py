@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of a call of ``tune_kernel``: the kernel, and the limits of its run."""
 
-import math
 from typing import Any
 
 from tvm_ffi.structural import structural_walk
@@ -12,6 +11,7 @@ from tvm.s_tir import SBlock
 from tvm.tirx import For, IntImm, IterVar, PrimFunc
 
 from ..search_strategy.stopping import Stop, check_stop
+from ..session.given_inputs import is_integer, is_positive
 from .errors import KernelError
 
 _NAME = "main"
@@ -67,25 +67,28 @@ def refuse_empty(module: IRModule) -> None:
 def check_limits(
     threads: int,
     trials: int,
+    seed: int,
     time_budget_s: float | None,
     stop: Stop,
     patience: int | None,
     target_latency_us: float | None,
 ) -> None:
     """Refuse numbers that are out of range; see ``tune_kernel``."""
-    if threads < 1:
+    if not is_integer(threads, 1):
         raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
-    if trials < 0:
+    if not is_integer(trials, 0):
         raise KernelError(f"trials is {trials!r}, expected an integer of at least 0")
+    if not is_integer(seed):
+        raise KernelError(f"seed is {seed!r}, expected an integer")
     try:
         check_stop(stop)
     except ValueError as error:
         raise KernelError(str(error)) from error
-    if patience is not None and patience < 1:
+    if patience is not None and not is_integer(patience, 1):
         raise KernelError(f"patience is {patience!r}, expected None or an integer of at least 1")
     for argument, value in (
         ("time_budget_s", time_budget_s),
         ("target_latency_us", target_latency_us),
     ):
-        if value is not None and not (value > 0 and math.isfinite(value)):
+        if value is not None and not is_positive(value):
             raise KernelError(f"{argument} is {value!r}, expected None or a positive number")

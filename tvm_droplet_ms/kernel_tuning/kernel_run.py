@@ -135,7 +135,9 @@ def tune_kernel(
         If this is not Linux.
     """
     started = time.monotonic()
-    check_limits(threads, trials, time_budget_s, stop, patience, target_latency_us)
+    check_limits(threads, trials, seed, time_budget_s, stop, patience, target_latency_us)
+    if strategy is not None and not isinstance(strategy, SearchStrategy):
+        raise KernelError(f"strategy is {strategy!r}, expected None or a SearchStrategy")
     module = module_of(mod)
     arguments = arguments_of(module)
     refuse_empty(module)

@@ -146,3 +146,16 @@ def constant(values: "np.ndarray[Any, Any]") -> GenericConst:
     # ``relax.const`` copies an array twice, and a tensor not at all.
     tensor = tvm.runtime.tensor(np.ascontiguousarray(values).reshape(values.shape))
     return relax.const(tensor, str(values.dtype))
+
+
+def weight_bytes(function: relax.Function) -> int:
+    """The bytes of the constants of a function, each counted once."""
+    sizes: dict[int, int] = {}
+
+    def add(expr: Expr) -> None:
+        array = array_of(expr)
+        if array is not None:
+            sizes[array.ctypes.data] = array.nbytes
+
+    relax.analysis.post_order_visit(function.body, add)
+    return sum(sizes.values())

@@ -82,7 +82,7 @@ class DropletStrategy(StrategyLifecycle):
         ``"known"``, the best schedules of the nearest kernels that the package knows, and then
         ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
         ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
-        ``RandomExplorer(pool_size=64)`` or ``tvm_droplet_ms.autotvm.AnnealingExplorer()``.
+        ``RandomExplorer(pool_size=64)``.
     prior : str | os.PathLike[str] | CostModel | None
         A cost model that predicts before anything is measured, whatever cost model TVM trains
         beside the search. ``"auto"``: the model that comes with the package, where there is one for

@@ -66,6 +66,20 @@ def test_windows_of_pools_are_those_of_onnx_runtime(kind, attributes):
 
 
 @pytest.mark.parametrize(
+    ("extent", "attributes"),
+    [
+        (9, {"kernel_shape": [3], "strides": [4], "pads": [0, 1]}),
+        (6, {"kernel_shape": [3], "strides": [2]}),
+        (7, {"kernel_shape": [2], "strides": [3], "pads": [1, 1]}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["AveragePool", "LpPool", "MaxPool"])
+def test_windows_that_reach_beyond_the_padding_are_those_of_onnx_runtime(kind, extent, attributes):
+    x = np.arange(1, extent + 1, dtype=np.float32).reshape(1, 1, extent)
+    assert_same_of([node(kind, "x", ceil_mode=1, **attributes)], {"x": x}, opset=19)
+
+
+@pytest.mark.parametrize(
     "attributes",
     [
         {"kernel_shape": [1, 1], "auto_pad": "SAME_UPPER"},

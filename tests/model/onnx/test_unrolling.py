@@ -115,6 +115,17 @@ def test_a_loop_that_data_ends_stays_as_it_was():
     np.testing.assert_array_equal(run(made, x=INPUT)[0], run(before, x=INPUT)[0])
 
 
+def test_a_long_loop_that_its_limit_ends_is_not_begun(monkeypatch):
+    """Each step would copy the body's weights."""
+    monkeypatch.setattr(control_flow, "NODES", 3)
+    nodes, inputs, outputs = without_scan()
+    written = []
+    monkeypatch.setattr(control_flow.Unroller, "_copy", lambda *step: written.append(step))
+    kept = node("Loop", "huge yes start", "y", body=body(nodes, inputs, outputs))
+    fold_constants(model([kept], [X], ["y"], **CONSTANTS))
+    assert written == []
+
+
 @pytest.mark.parametrize("most", [10, 17])
 def test_a_loop_that_is_too_long_stays(monkeypatch, most):
     monkeypatch.setattr(control_flow, "NODES", most)

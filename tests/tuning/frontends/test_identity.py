@@ -9,7 +9,7 @@ from onnx_graphs import FLOAT, model, node
 
 from tvm import relax
 from tvm_droplet_ms.tuning.frontends import import_model
-from tvm_droplet_ms.tuning.frontends.identity import identify
+from tvm_droplet_ms.tuning.frontends.identity import _code, identify
 
 
 def onnx_model(*, value=1.0, operator="Relu", strides=(1, 1), dtype=FLOAT):
@@ -106,6 +106,33 @@ def test_a_number_of_a_constant_node_is_a_weight():
     ]
     first, other = map(identify, models)
     assert other.network == first.network and other.weights != first.weights
+
+
+def test_the_bodies_of_functions_tell_networks_apart():
+    def calling(kind):
+        made = model([helper.make_node("f", ["x"], ["y"], domain="own")], [("x", FLOAT, [2])])
+        opset = helper.make_opsetid("", 17)
+        inner = helper.make_function("own", "f", ["a"], ["b"], [node(kind, "a", "b")], [opset])
+        made.functions.append(inner)
+        return made
+
+    first, same, other = map(identify, map(calling, ("Relu", "Relu", "Sigmoid")))
+    assert first == same
+    assert first.network != other.network
+
+
+def test_the_order_of_a_set_in_code_does_not_matter():
+    def forward(x):
+        return x in {0, 8}
+
+    sets = [frozenset(values) for values in ([0, 8], [8, 0])]
+    assert repr(sets[0]) != repr(sets[1])  # 0 and 8 have one place in a table of eight.
+    first, same, other = (
+        _code(forward.__code__.replace(co_consts=(None, ("a", each))))
+        for each in (*sets, frozenset([0, 9]))
+    )
+    assert first == same
+    assert first != other
 
 
 def test_attributes_of_relax_operators_tell_networks_apart():

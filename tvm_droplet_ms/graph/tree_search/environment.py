@@ -76,16 +76,12 @@ class GraphState:
 class GraphEnvironment:
     """Rules as actions on e-graphs.
 
-    ``cost``: the price of the best graph in an e-graph. ``rollback``: whether a step over the limit
-    is undone. If not, the e-graph is kept as full as it is.
+    ``cost``: the price of the best graph in an e-graph.
     """
 
-    def __init__(
-        self, rules: Sequence[Rule], cost: Callable[[EGraph], float], rollback: bool = True
-    ) -> None:
+    def __init__(self, rules: Sequence[Rule], cost: Callable[[EGraph], float]) -> None:
         self._rules = {rule.name: rule for rule in rules}
         self._cost = cost
-        self._rollback = rollback
 
     def actions(self, state: GraphState) -> Sequence[str]:
         """The names of all rules: whether one matches is found out by a step."""
@@ -99,7 +95,7 @@ class GraphEnvironment:
             return None
         graph = state.graph.copy()
         step = apply_equalities(graph, rule, found)
-        if not step.changed or (step.full and self._rollback):
+        if not step.changed or step.full:
             return None
         return GraphState(graph, state.origin, (*state.path, action))
 

@@ -11,8 +11,9 @@ from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
 from ..rewriting import Emit, binding_pass
+from .transposes import RESHAPE, merged_reshape
 
-RESHAPE, PRODUCTS = "relax.reshape", ("relax.matmul", "relax.nn.conv2d")
+PRODUCTS = ("relax.matmul", "relax.nn.conv2d")
 
 _UNARY = {
     f"relax.{name}"
@@ -43,21 +44,12 @@ class _Sinking:
         if name in PRODUCTS:
             self._products.add(var)
         elif name == RESHAPE:
-            return self._merged(value)
+            return merged_reshape(self._bindings, value)
         elif name in _UNARY | _BINARY:
             if any(operand in self._products for operand in value.args):
                 self._products.add(var)
             return self._computed_before(value, emit)
         return None
-
-    def _merged(self, value: Expr) -> Expr | None:
-        """One reshape, or none, in place of two."""
-        inner = self._bindings.call_of(value.args[0], RESHAPE)
-        shape = static_shape(value)
-        if inner is None or shape is None:
-            return None
-        source = inner.args[0]
-        return source if static_shape(source) == shape else relax.op.reshape(source, shape)
 
     def _computed_before(self, value: Expr, emit: Emit) -> Expr | None:
         """The reshape of what is computed of its operand."""

@@ -36,7 +36,7 @@ def moves_data(shape: Sequence[int], axes: Sequence[int]) -> bool:
     return large != sorted(large)
 
 
-def _merged_reshape(bindings: Bindings, call: relax.Call) -> Expr | None:
+def merged_reshape(bindings: Bindings, call: relax.Call) -> Expr | None:
     """Return a reshape of what is reshaped before. None if there is nothing to merge."""
     inner = bindings.call_of(call.args[0], RESHAPE)
     source = call.args[0] if inner is None else inner.args[0]
@@ -48,7 +48,7 @@ def _merged_reshape(bindings: Bindings, call: relax.Call) -> Expr | None:
 
 def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
     if operator_name(value) == RESHAPE:
-        return _merged_reshape(bindings, value)
+        return merged_reshape(bindings, value)
     if operator_name(value) == BROADCAST:
         shape = static_shape(value)
         same = shape is not None and static_shape(value.args[0]) == shape

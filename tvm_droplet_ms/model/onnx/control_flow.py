@@ -96,6 +96,15 @@ def _rename_graph(graph: GraphProto, names: dict[str, str]) -> None:
         value.name = outer.get(value.name, value.name)
 
 
+def _keeps_condition(body: GraphProto) -> bool:
+    """True if a loop's body hands its condition on as it is, so that the limit alone ends it."""
+    sources = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
+    name = body.output[0].name
+    while name in sources:
+        name = sources[name]
+    return bool(name == body.input[1].name)
+
+
 class Unroller:
     """Writes the bodies of loops out.
 
@@ -122,7 +131,8 @@ class Unroller:
         body = next(each.g for each in node.attribute if each.name == "body")
         states = len(node.input) - 2
         # The condition ends what has a limit without meaning: a ``while`` of TorchScript.
-        known = 0 if limit is None or limit > NODES else limit
+        is_counted = limit is not None and (limit <= NODES or _keeps_condition(body))
+        known = limit if limit is not None and is_counted else 0
         if goes_on is None or known * len(body.node) > self._left:
             self._give_up(step)
             return None

@@ -227,17 +227,17 @@ def _tile(
             sums.append(loops[number])
         elif number == found.lane:
             vectors, inner = schedule.split(loops[number], [None, length])
-            parts = _perfect_tile(schedule, vectors, 2)
+            parts = perfect_tile(schedule, vectors, 2)
             tile.append(inner)
         elif number == row_axis:
-            *parts, inner = _perfect_tile(schedule, loops[number], 3, most_rows)
+            *parts, inner = perfect_tile(schedule, loops[number], 3, most_rows)
             tile.insert(0, inner)
         else:
-            parts = _perfect_tile(schedule, loops[number], 2)
+            parts = perfect_tile(schedule, loops[number], 2)
         if axis.iter_type == IterVar.DataPar:
             outer.append(parts[0])
             middle.append(parts[1])
-    steps, inner = _perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
+    steps, inner = perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
     sums.append(steps)
     unrolled.append(inner)
     schedule.reorder(*outer, *middle, *sums, *unrolled, *tile)
@@ -259,6 +259,7 @@ def _tile(
     schedule.tensorize(dot, found.dot.name)
 
 
-def _perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
+def perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
+    """Split a loop into parts of sampled extents, the innermost of at most ``most``."""
     factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=most)
     return list(schedule.split(loop, factors))

@@ -75,7 +75,10 @@ class OutputCheck:
     bounds: tuple[Bound | None, ...] = ()
     steps: tuple[float | None, ...] = ()
     is_strict: bool = False
-    _noise: dict[int, list[np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
+    # Not that of the check that one is made of: its expected outputs are others.
+    _noise: dict[int, list[np.ndarray]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def deviation(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None

@@ -78,7 +78,8 @@ class KernelObjects:
                         late += self._forget(_has_failed)
                         if self._workers is not None:
                             self._workers.drop_tasks()
-                        raise LateKernelsError(late, message) from None
+                        # What was waited for may have ended since.
+                        raise LateKernelsError(late or [name], message) from None
                     raise TooLateError(message) from None
                 del self._running[key]
                 if not math.isinf(late_at) and _has_failed(future):

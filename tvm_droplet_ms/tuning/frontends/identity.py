@@ -57,7 +57,9 @@ def identify(
         weights: Iterator[Weight] = chain(_relax(model), given)
     elif type(model).__module__.partition(".")[0] == "onnx":
         name = model.graph.name or "an ONNX model"
-        operators, weights = _onnx_operators(model.graph), _onnx(model.graph)
+        functions = sorted(model.functions, key=lambda each: (each.domain, each.name))
+        operators = chain.from_iterable(map(_onnx_operators, (model.graph, *functions)))
+        weights = chain.from_iterable(map(_onnx, (model.graph, *functions)))
     else:
         name, operators, weights = type(model).__qualname__, _torch_operators(model), _torch(model)
     network, values = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
@@ -81,6 +83,9 @@ def _array(value: Any) -> tuple[str, tuple[int, ...], Any]:
 
 
 def _onnx_operators(graph: Any) -> Iterator[str]:
+    """The operators of a graph or a function."""
+    if hasattr(graph, "domain"):
+        yield f"{graph.domain}.{graph.name}"
     for node in graph.node:
         if node.op_type == "Constant":
             continue
@@ -94,7 +99,7 @@ def _onnx_operators(graph: Any) -> Iterator[str]:
 
 def _onnx(graph: Any) -> Iterator[Weight]:
     of_numbers = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE and BFLOAT16 of ``TensorProto``.
-    tensors = list(graph.initializer)
+    tensors = list(getattr(graph, "initializer", ()))
     for node in graph.node:
         tensors += [each.t for each in node.attribute if each.HasField("t")]
         for each in node.attribute if node.op_type == "Constant" else ():
@@ -121,8 +126,16 @@ def _torch_operators(model: Any) -> Iterator[str]:
 
 def _code(code: CodeType) -> str:
     """What a function does: its instructions, and the names and values that they refer to."""
-    values = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return f"{code.co_code.hex()} {code.co_names} {values}"
+    return f"{code.co_code.hex()} {code.co_names} {_constant(code.co_consts)}"
+
+
+def _constant(value: Any) -> str:
+    """A constant of a function, the same in each process: the order of a set is not."""
+    if isinstance(value, CodeType):
+        return _code(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant, value))})"
+    return f"{{{sorted(map(_constant, value))}}}" if isinstance(value, frozenset) else repr(value)
 
 
 def _torch(model: Any) -> Iterator[Weight]:

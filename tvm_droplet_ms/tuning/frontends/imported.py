@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...model.bindings import array_of
+from ...model.bindings import weight_bytes
 from ...session.errors import ModelError
 from .identity import ModelIdentity
 from .integer_inputs import IntegerUse, integer_uses
@@ -222,22 +222,9 @@ def check_memory(imported: ImportedModel, available: int | None = None, *, copie
     """
     if available is None:
         available = int(psutil.virtual_memory().available)
-    needed = copies * COPIES * weight_bytes(imported)
+    needed = copies * COPIES * weight_bytes(imported.mod["main"])
     if needed > available:
         raise ModelError(
             f"the model needs {needed / 1e9:.1f} GB more memory while it is tuned, and "
             f"{available / 1e9:.1f} GB are free: use a machine with more"
         )
-
-
-def weight_bytes(imported: ImportedModel) -> int:
-    """The bytes of the constants of ``main``, each counted once."""
-    sizes: dict[int, int] = {}
-
-    def add(expression: Any) -> None:
-        array = array_of(expression)
-        if array is not None:
-            sizes[array.ctypes.data] = array.nbytes
-
-    relax.analysis.post_order_visit(imported.mod["main"].body, add)
-    return sum(sizes.values())

@@ -89,10 +89,17 @@ def _with_main(mod: IRModule) -> IRModule:
             "main, or only one"
         )
     (name,) = functions
+    return with_main(mod, name)
+
+
+def with_main(mod: IRModule, entry: str) -> IRModule:
+    """The module with the function ``entry`` under the name ``main``."""
+    if entry == "main":
+        return mod
     changed = IRModule(
-        {v.name_hint: f for v, f in mod.functions_items() if v.name_hint != name}, attrs=mod.attrs
+        {v.name_hint: f for v, f in mod.functions_items() if v.name_hint != entry}, attrs=mod.attrs
     )
-    changed["main"] = functions[name].with_attr("global_symbol", "main")
+    changed["main"] = mod[entry].with_attr("global_symbol", "main")
     return changed
 
 

@@ -58,7 +58,6 @@ def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--no-comparison", action="store_true", help="for a stand-in whose kernels do nothing"
     )
-    parser.add_argument("--stretch", type=float, default=1.0, help="factor of the parts' caps")
     parser.add_argument("--parts", nargs="+", default=None, help="such as dense-droplet random")
     args = parser.parse_args(argv)
     args.work = args.work or Path(tempfile.mkdtemp(prefix="gpu_run_"))
@@ -84,15 +83,14 @@ class Run:
             self._rows.write("stopped", error="no compiler made a kernel that runs and is right")
             print("stopped: no kernel ran; see the rows of the first kernel", flush=True)
             return 1
-        stretch = self._args.stretch
         for workload, strategy, cap in PARTS:
             if self._is_wanted(f"{workload}-{strategy}"):
                 # The winners are worth more than the last part.
-                cap = min(stretch * cap, self._left() - stretch * WINNER_SECS)
+                cap = min(cap, self._left() - WINNER_SECS)
                 self._tune(workload, strategy, cap)
         if self._is_wanted("winners"):
             command = [f"{__package__}.winners", *self._common, *self._comparison]
-            self.child("winners", command, stretch * WINNER_SECS)
+            self.child("winners", command, WINNER_SECS)
         if self._is_wanted("random"):
             for number, workload in enumerate(RANDOM):
                 secs = self._left() / (len(RANDOM) - number)
@@ -113,7 +111,7 @@ class Run:
         chosen.unlink(missing_ok=True)
         for compiler in COMPILERS:
             command = [f"{__package__}.first_kernel", compiler, *self._common, *self._comparison]
-            self.child(f"first kernel by {compiler}", command, self._args.stretch * FIRST_SECS)
+            self.child(f"first kernel by {compiler}", command, FIRST_SECS)
             if chosen.exists():
                 os.environ[MODE] = compiler
                 self._is_roomy = json.loads(chosen.read_text())["roomy"]

@@ -10,7 +10,7 @@ algorithm 1), but with whole rows of scores, which fit the caches of a CPU.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tvm import te, tirx, topi
 
@@ -32,8 +32,11 @@ _ROW_UNITS = (4, 6, 8, 12)
 """Tiles of rows are multiples of one of them, and what is computed together divides it."""
 
 
+Of = TypeVar("Of")
+
+
 @dataclass(frozen=True)
-class Masks:
+class Masks(Generic[Of]):
     """What is done to the scores of an attention before the softmax.
 
     - ``scale``: their factor.
@@ -45,11 +48,11 @@ class Masks:
     """
 
     scale: float = 1.0
-    added: Sequence[Element] = ()
-    condition: Element | None = None
+    added: Sequence[Of] = ()
+    condition: Of | None = None
     fill: float = 0.0
     fills_where: bool = True
-    blank: Element | None = None
+    blank: Of | None = None
 
 
 def attention(
@@ -57,7 +60,7 @@ def attention(
     queries: Element,
     keys: Element,
     values: Element,
-    masks: Masks,
+    masks: Masks[Element],
     axes: Sequence[int],
     *,
     halves: bool = False,

@@ -10,6 +10,7 @@ from tvm import relax
 
 from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_shape, users_of
 from ...layout.transposes import axes_of
+from .attention_compute import Masks
 from .attention_packing import LANES, Extents
 from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
@@ -23,18 +24,6 @@ _LEAST_SCALE = 1e-30
 
 
 @dataclass(frozen=True)
-class Mask:
-    """What is done to the scores of an attention; the fields are those of ``Masks``."""
-
-    scale: float = 1.0
-    added: tuple[Operand, ...] = ()
-    condition: Operand | None = None
-    fill: float = 0.0
-    fills_where: bool = True
-    blank: Operand | None = None
-
-
-@dataclass(frozen=True)
 class Attention:
     """An attention in a graph; ``axes``: the order of the axes of its result."""
 
@@ -42,7 +31,7 @@ class Attention:
     queries: Operand
     keys: Operand
     values: Operand
-    mask: Mask
+    mask: Masks[Operand]
     axes: Shape
 
 
@@ -91,7 +80,7 @@ def _attention_of(
 ) -> dict[Var, Attention]:
     """The same with scores of some shape in the kernel."""
     *batch, rows, columns = shape
-    scores = _scores(bindings, softmax.args[0], Mask(), shape)
+    scores = _scores(bindings, softmax.args[0], Masks(), shape)
     product = _product(bindings, var, shape)
     if scores is None or product is None:
         return {}
@@ -112,8 +101,8 @@ def _attention_of(
 
 
 def _scores(
-    bindings: Bindings, expr: Expr, mask: Mask, shape: Shape
-) -> tuple[relax.Call, Mask] | None:
+    bindings: Bindings, expr: Expr, mask: Masks[Operand], shape: Shape
+) -> tuple[relax.Call, Masks[Operand]] | None:
     """The matmul that scores come from, and what is done to them; None for anything else.
 
     ``mask``: what is done to ``expr`` in front of the softmax. ``shape``: that of the scores in
@@ -148,8 +137,8 @@ def _scores(
 
 
 def _filled_scores(
-    bindings: Bindings, where: relax.Call, mask: Mask, shape: Shape
-) -> tuple[relax.Call, Mask] | None:
+    bindings: Bindings, where: relax.Call, mask: Masks[Operand], shape: Shape
+) -> tuple[relax.Call, Masks[Operand]] | None:
     """The same for scores of which a number takes some places."""
     condition, *branches = where.args
     own = shape_of(where)

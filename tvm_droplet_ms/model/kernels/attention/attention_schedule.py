@@ -12,7 +12,7 @@ from ....search_strategy.dot_products.dot_intrinsics import (
     imported_code,
     register_dots,
 )
-from ....search_strategy.dot_products.dot_rule import FINISHED, IMPORTED
+from ....search_strategy.dot_products.dot_rule import FINISHED, IMPORTED, perfect_tile
 from .attention_compute import row_unit
 from .attention_packing import LANES, PAIR
 
@@ -141,7 +141,7 @@ def _sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
 def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV) -> None:
     *_, rows, panels, lane, depth = schedule.get_loops(scores)
     row, register_row = schedule.split(rows, [None, together])
-    outer, panel = _perfect_tile(schedule, panels, _MOST_PANELS)
+    outer, panel = perfect_tile(schedule, panels, 2, _MOST_PANELS)
     for loop in (register_row, panel):
         schedule.unroll(loop)
     if _is_of_halves(schedule):
@@ -157,16 +157,16 @@ def _products_of_values(schedule: Schedule, mixed: SBlockRV, together: ExprRV, l
     *_, rows, width, columns = schedule.get_loops(mixed)
     row, register_row = schedule.split(rows, [None, together])
     vectors, lane = schedule.split(width, [None, lanes])
-    outer, vector = _perfect_tile(schedule, vectors, _MOST_VECTORS)
+    outer, vector = perfect_tile(schedule, vectors, 2, _MOST_VECTORS)
     for loop in (register_row, vector):
         schedule.unroll(loop)
     if _is_of_halves(schedule):
         steps, pair = schedule.split(columns, [None, PAIR])
-        part, step = _perfect_tile(schedule, steps, _MOST_COLUMNS // PAIR)
+        part, step = perfect_tile(schedule, steps, 2, _MOST_COLUMNS // PAIR)
         schedule.reorder(part, outer, row, step, register_row, vector, lane, pair)
         _tensorize(schedule, (part, vector, lane), lanes)
     else:
-        part, column = _perfect_tile(schedule, columns, _MOST_COLUMNS)
+        part, column = perfect_tile(schedule, columns, 2, _MOST_COLUMNS)
         schedule.reorder(part, outer, row, column, register_row, vector, lane)
         schedule.vectorize(lane)
 
@@ -189,11 +189,6 @@ def _tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: 
 
 def _dot(lanes: int) -> Dot:
     return Dot(lanes, PAIR, HALF, HALF)
-
-
-def _perfect_tile(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
-    factors = schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=most)
-    return list(schedule.split(loop, factors))
 
 
 def _vectorize(schedule: Schedule, block: SBlockRV, lanes: int = LANES) -> None:

@@ -15,6 +15,7 @@ from tvm import te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from ....search_strategy.dot_products.dot_rule import perfect_tile
 from ..pool_rules import elementwise_chain
 
 PACKED_RULE = "tvm_droplet_ms.packed_groups"
@@ -154,25 +155,20 @@ def _tile(schedule: Schedule, grouped: SBlockRV, last: SBlockRV, groups_first: b
     groups = int(schedule.get(grouped).iter_vars[3].dom.extent)
     batch, height, width, channels = schedule.get_loops(last)
     group, outputs = schedule.split(channels, [groups, None])
-    rows, y = _perfect_tile(schedule, height, _MOST_ROWS)
-    columns, x = _perfect_tile(schedule, width, _MOST_COLUMNS)
+    rows, y = perfect_tile(schedule, height, 2, _MOST_ROWS)
+    columns, x = perfect_tile(schedule, width, 2, _MOST_COLUMNS)
     outside = [group, rows, columns] if groups_first else [rows, columns, group]
     schedule.reorder(batch, *outside, y, x, outputs)
     schedule.vectorize(_vector(schedule, outputs))
     schedule.compute_at(grouped, outside[-1], preserve_unit_loops=True)
     *_, n, y, x, g, vectors, lanes, ry, rx, inputs = schedule.get_loops(grouped)
-    outer, inner = _perfect_tile(schedule, vectors, _MOST_VECTORS)
-    parts, unrolled = _perfect_tile(schedule, inputs, _MOST_INPUTS)
+    outer, inner = perfect_tile(schedule, vectors, 2, _MOST_VECTORS)
+    parts, unrolled = perfect_tile(schedule, inputs, 2, _MOST_INPUTS)
     # Pixels between vectors and lanes keep MetaSchedule from fusing these into one vector.
     schedule.reorder(n, g, outer, ry, rx, parts, unrolled, inner, y, x, lanes)
     schedule.vectorize(lanes)
     for loop in (unrolled, inner, y, x):
         schedule.unroll(loop)
-
-
-def _perfect_tile(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
-    factors = schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=most)
-    return list(schedule.split(loop, factors))
 
 
 def _vector(schedule: Schedule, outputs: LoopRV) -> LoopRV:

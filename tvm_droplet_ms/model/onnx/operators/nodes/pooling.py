@@ -27,7 +27,7 @@ class _Windows:
             is_lower = mode == "SAME_LOWER"
             geometry = extents, self.kernel, self.strides, self.dilations
             self.pads = same_padding(*geometry, lower=is_lower) or self.pads
-        self.sizes, self.is_cut = [], False
+        self.sizes, self.is_cut, ends = [], False, []
         for n, extent in enumerate(extents):
             stride, reach = self.strides[n], self.dilations[n] * (self.kernel[n] - 1) + 1
             room = extent + self.pads[n] + self.pads[len(self.kernel) + n] - reach
@@ -36,6 +36,9 @@ class _Windows:
             is_out = (size - 1) * stride >= extent + self.pads[n]
             self.sizes.append(size - is_out)
             self.is_cut |= is_out
+            end = (self.sizes[n] - 1) * stride + reach
+            ends.append(max(0, end - extent - self.pads[n]))
+        self.pads_of_all = [*self.pads[: len(ends)], *ends]
 
 
 class _Pool:
@@ -64,7 +67,18 @@ class AveragePool(_Pool, onnx_frontend.AveragePool):  # type: ignore[misc, name-
 
 
 class LpPool(_Pool, onnx_frontend.LpPool):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``LpPool``."""
+    """Converts an ONNX ``LpPool``.
+
+    TVM computes it by an average, which divides by fewer where a window reaches beyond the padding.
+    """
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        if attr.get("ceil_mode", 0):
+            windows = _Windows(shape_of(inputs[0])[2:], attr)
+            attr = {name: value for name, value in attr.items() if name != "auto_pad"}
+            attr |= {"ceil_mode": 0, "pads": windows.pads_of_all}
+        return super()._impl_v1(bb, inputs, attr, params)
 
 
 class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]
