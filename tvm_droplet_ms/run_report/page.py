@@ -46,7 +46,9 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     except ImportError as error:
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
     tasks = read_history(work_dir)
-    events = read_events(work_dir) if len(tasks) == 1 else None
+    # The events of several kernels are mixed, though one alone may have been measured.
+    is_one = len(tasks) == 1 and len(_lines(Path(work_dir) / WORKLOADS)) == 1
+    events = read_events(work_dir) if is_one else None
     content = numbers_of(work_dir, tasks, events)
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
