@@ -172,6 +172,27 @@ class TestPreferred:
         assert list(schedules_as_python(kernels).values()) == [text(records[0])]
 
 
+class TestGoBack:
+    """What the compiler refuses at the end has an earlier schedule, whatever was measured."""
+
+    def test_takes_an_earlier_schedule_of_the_named_function(self):
+        database = MemoryDatabase()
+        key, records = measured(database, [2.0, 1.0])
+        kernels = ModelKernels(Doubled, TARGET, database)
+        assert list(schedules_as_python(kernels).values()) == [text(records[1])]
+        task = str(kernels.tasks[0].task_name)
+        assert kernels.go_back([task], {key: records[0]}) == [task]
+        assert list(schedules_as_python(kernels).values()) == [text(records[0])]
+
+    def test_leaves_a_task_without_an_earlier_schedule_as_it_is(self):
+        database = MemoryDatabase()
+        measured(database, [1.0])
+        kernels = ModelKernels(Doubled, TARGET, database)
+        kernels.go_back(["no function of it"], {})
+        assert not list(kernels.schedules().get_all_tuning_records())
+        np.testing.assert_array_equal(kernels.compile()([X])[0], 2 * X)
+
+
 class TestFasterInside:
     def choose(self, monkeypatch, kernels, database, variant, secs):
         key = structural_hash(kernels.tasks[0].dispatched[0])

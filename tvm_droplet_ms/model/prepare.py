@@ -9,6 +9,7 @@ from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
+from .folding.tap_sums import split_taps
 from .folding.taps import drop_taps
 from .half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
@@ -63,6 +64,7 @@ def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
             relax.transform.DeadCodeElimination(),
             convert_layout(),
             flatten_volumes(),
+            split_taps(),
             sink_shuffles(),
             sink_reshapes(),
             pad_channels(),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model that is run from memory, and its library without copies of the constants."""
 
+import errno
+import os
 import tempfile
 
 import numpy as np
@@ -175,3 +177,21 @@ def panels_of_weights(mod):
     schedule.decompose_reduction(product, summed)
     assert ms.postproc.RewriteLayout().apply(schedule)
     return schedule
+
+
+def test_a_full_disk_while_linking_is_an_error_of_the_file_system(tmp_path, monkeypatch):
+    def linking(message):
+        def create(*_arguments, **_options):
+            raise RuntimeError(message)
+
+        return create
+
+    words = f"Compilation error:\nld: final link failed: {os.strerror(errno.ENOSPC)}"
+    monkeypatch.setattr(linked_model.cc, "create_shared", linking(words))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as found:
+        linked_model._link(tmp_path / "model.so", [])
+    assert found.value.errno == errno.ENOSPC
+    assert found.value.filename == str(tmp_path / "model.so")
+    monkeypatch.setattr(linked_model.cc, "create_shared", linking("ld: no such symbol"))
+    with pytest.raises(RuntimeError, match="no such symbol"):
+        linked_model._link(tmp_path / "model.so", [])
