@@ -111,7 +111,9 @@ def _part(
     axes = [letter for letter in data if letter not in "NC"]
     shape, found = shapes
     cut, padding = [slice(None)] * weight.ndim, [int(width) for width in value.attrs.padding]
-    begin, end, around = [], [], [0] * (2 * len(found))
+    begin: list[int] = []
+    end: list[int] = []
+    around = [0] * (2 * len(found))
     for n, (letter, (taps, read, first)) in enumerate(zip(axes, combination, strict=True)):
         cut[kernel.index(letter)] = taps
         if taps == slice(None):
