@@ -10,6 +10,10 @@ pytest.importorskip("onnxruntime")
 from onnx_models import branch, node
 from operator_runs import assert_same, assert_same_of, model_of, run_here
 
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm_droplet_ms.model.onnx.operators.nodes.pooling import _pool, _Windows
 from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
 from tvm_droplet_ms.session.errors import ModelError
 
@@ -48,6 +52,26 @@ def test_boxes_are_selected_as_by_onnx_runtime(is_centered, most, overlap, score
 def test_the_positions_of_maxima_are_those_of_onnx_runtime(attributes):
     x = np.random.default_rng(1).integers(-5, 5, (2, 3, 7, 8)).astype(np.float32)
     assert_same_of([node("MaxPool", "x", "y i", **attributes)], {"x": x}, "y i")
+
+
+def test_positions_are_the_same_where_they_are_vectorised():
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    x = normal(1, 2, 7, 8)
+    data = te.placeholder(x.shape, "float32", name="x")
+    outputs = _pool(data, _Windows([7, 8], attributes), False)
+    schedule = Schedule(te.create_prim_func([data, *outputs]))
+
+    def run():
+        arrays = [x, np.zeros((1, 2, 4, 4), np.float32), np.zeros((1, 2, 4, 4), np.int64)]
+        tensors = [tvm.runtime.tensor(array) for array in arrays]
+        tvm.compile(schedule.mod, "llvm")["main"](*tensors)
+        return [tensor.numpy() for tensor in tensors[1:]]
+
+    before = run()
+    for block in ("max_pool", "positions"):
+        schedule.vectorize(schedule.get_loops(schedule.get_sblock(block))[3])
+    for one, other in zip(before, run()):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])

@@ -98,7 +98,11 @@ class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined,
 
 
 def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.Tensor]:
-    """The maxima of windows and their positions in the tensor."""
+    """The maxima of windows and their positions in the tensor.
+
+    The positions are those of the first elements that equal the maxima, a reduction of their own:
+    TVM computes other numbers where a reduction of pairs that reads padding is vectorised.
+    """
     sizes, strides, dilations, pads = (
         windows.sizes,
         windows.strides,
@@ -108,31 +112,37 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
     shape = [int(extent) for extent in data.shape]
     extents = shape[2:]
     size = prod(extents)
-    inner = [te.reduce_axis((0, size), name=f"k{n}") for n, size in enumerate(windows.kernel)]
 
-    def larger(one: Any, other: Any) -> tuple[Any, Any]:
-        # The first of equal ones.
-        keep = tirx.any(one[1] > other[1], tirx.all(one[1] == other[1], one[0] <= other[0]))
-        return tirx.Select(keep, one[0], other[0]), tirx.Select(keep, one[1], other[1])
+    def window(name: str) -> list[tirx.IterVar]:
+        return [te.reduce_axis((0, k), name=f"{name}{n}") for n, k in enumerate(windows.kernel)]
 
-    def nothing(index: str, value: str) -> tuple[Any, Any]:
-        return tirx.const((1 << 62), index), te.min_value(value)
-
-    reducer = te.comm_reducer(larger, nothing, name="argmax")
-
-    def element(n: Any, c: Any, *place: Any) -> Any:
+    def pixel(place: Sequence[Any], inner: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The pixel of an element of a window, and whether it is one of the image."""
         ats = [place[d] * strides[d] + inner[d] * dilations[d] - pads[d] for d in range(len(sizes))]
-        inside = tirx.all(*[tirx.all(at >= 0, at < extents[d]) for d, at in enumerate(ats)])
+        return ats, tirx.all(*[tirx.all(at >= 0, at < extents[d]) for d, at in enumerate(ats)])
+
+    def maximum(n: Any, c: Any, *place: Any) -> Any:
+        inner = window("k")
+        ats, inside = pixel(place, inner)
+        source = (n, c, *ats)
+        least = te.min_value(data.dtype)
+        return te.max(tirx.if_then_else(inside, data[source], least), axis=inner)
+
+    value = te.compute([*shape[:2], *sizes], maximum, name="max_pool")
+
+    def position(n: Any, c: Any, *place: Any) -> Any:
+        inner = window("j")
+        ats, inside = pixel(place, inner)
         flat = tirx.const(0, "int64")
         for d in range(len(sizes)):
             flat = flat * extents[d] + ats[d].astype("int64")
         flat = flat + (n.astype("int64") * shape[1] + c.astype("int64")) * size
-        nowhere, least = nothing("int64", data.dtype)
-        source = (n, c, *ats)
-        value = tirx.if_then_else(inside, data[source], least)
-        return reducer((tirx.if_then_else(inside, flat, nowhere), value), axis=inner)
+        source, largest = (n, c, *ats), value(n, c, *place)
+        is_largest = tirx.if_then_else(inside, data[source] == largest, tirx.const(False, "bool"))
+        nowhere = tirx.const(1 << 62, "int64")
+        return te.min(tirx.Select(is_largest, flat, nowhere), axis=inner)
 
-    index, value = te.compute([*shape[:2], *sizes], element, name="max_pool")
+    index = te.compute(value.shape, position, name="positions")
     if not is_column_major:
         return [value, index]
 
