@@ -71,7 +71,7 @@ def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
         return None
     first, second = operands.fields
     high, wide = static_shape(first), static_shape(second)
-    if high is None or wide is None or "float" not in str(value.ty.dtype):
+    if high is None or wide is None or 0 in high + wide or "float" not in str(value.ty.dtype):
         return None
     found = explicit_subscripts(value.attrs.subscripts, (len(high), len(wide)))
     if found is None:

@@ -54,6 +54,14 @@ def test_the_positions_of_maxima_are_those_of_onnx_runtime(attributes):
     assert_same_of([node("MaxPool", "x", "y i", **attributes)], {"x": x}, "y i")
 
 
+def test_the_position_of_a_nan_is_one_of_the_tensor():
+    """Another operator may write there; ONNX does not say what the maximum of a NaN is."""
+    x = np.full((1, 1, 4, 4), np.nan, np.float32)
+    pool = node("MaxPool", "x", "y i", kernel_shape=[2, 2], strides=[2, 2])
+    _, positions = run_here(model_of([pool], {"x": x}, "y i"), {"x": x})
+    np.testing.assert_array_equal(positions, [[[[0, 2], [8, 10]]]])
+
+
 def test_positions_are_the_same_where_they_are_vectorised():
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     x = normal(1, 2, 7, 8)

@@ -138,7 +138,10 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
             flat = flat * extents[d] + ats[d].astype("int64")
         flat = flat + (n.astype("int64") * shape[1] + c.astype("int64")) * size
         source, largest = (n, c, *ats), value(n, c, *place)
-        is_largest = tirx.if_then_else(inside, data[source] == largest, tirx.const(False, "bool"))
+        found = data[source] == largest
+        if "float" in str(data.dtype):  # A NaN, equal to nothing, has a position too.
+            found = tirx.any(found, tirx.isnan(data[source]))
+        is_largest = tirx.if_then_else(inside, found, tirx.const(False, "bool"))
         nowhere = tirx.const(1 << 62, "int64")
         return te.min(tirx.Select(is_largest, flat, nowhere), axis=inner)
 
