@@ -11,9 +11,15 @@ import threadpoolctl
 import tvm
 from tvm.s_tir.meta_schedule.utils import cpu_count
 from tvm.target import Target
+from tvm.target.codegen import llvm_get_cpu_features
 
 _COPIES, _COPY_SECS = 3, 0.01
 """The least copies, and the least seconds, to time a working set for."""
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+_EXTENSIONS = ("avx", "avx2", "avx512f", "fma", "f16c", "amx", "gfni", "vaes", "vpclmulqdq")
+"""How LLVM's names of x86's vector extensions start; those that others build on come first."""
 
 _PAGE = 4096
 """Bytes of a page of memory, a multiple of every vector and cache line."""
@@ -24,24 +30,53 @@ def host_target(mcpu: str | None = None) -> Target:
 
     ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
     with the number of physical cores as ``num-cores``, which MetaSchedule's parallelisation rule
-    requires.
+    requires, and for this CPU ``mattr`` without the vector extensions that it lacks
+    (``missing_extensions``).
     """
-    return Target(
-        {
-            "kind": "llvm",
-            "mcpu": mcpu or str(Target.from_device("cpu").attrs["mcpu"]),
-            "num-cores": cpu_count(logical=False),
-        }
+    target = {"kind": "llvm", "num-cores": cpu_count(logical=False)}
+    if mcpu is not None:
+        return Target({**target, "mcpu": mcpu})
+    target["mcpu"] = str(Target.from_device("cpu").attrs["mcpu"])
+    missing: list[str] = []
+    # One that is turned off turns off what builds on it, so that a few names suffice.
+    while absent := missing_extensions(Target({**target, "mattr": missing})):
+        missing.append(f"-{absent[0]}")
+    return Target({**target, "mattr": missing} if missing else target)
+
+
+def missing_extensions(target: Target) -> list[str]:
+    """The vector extensions of a target that this machine does not offer, the basic ones first.
+
+    LLVM names a CPU by its model, and takes it to have all that the model has. A virtual machine
+    may hide a part, AVX-512 for the most part: an instruction of it ends the process. Empty where
+    the system does not list what it offers, as Linux on x86 does.
+    """
+    offered = _cpuinfo("flags").split()
+    if not offered:
+        return []
+    names = {name.replace("_", "") for name in offered}
+    expected = [str(name) for name in llvm_get_cpu_features(target)]
+    return sorted(
+        (
+            name
+            for name in expected
+            if name.startswith(_EXTENSIONS) and name.replace("-", "") not in names
+        ),
+        key=lambda name: (_EXTENSIONS.index(name) if name in _EXTENSIONS else 99, name),
     )
 
 
 def cpu_name() -> str:
     """The name of the processor; "unknown" where Linux does not tell it."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith("model name"):
+    return _cpuinfo("model name") or "unknown"
+
+
+def _cpuinfo(name: str) -> str:
+    """What Linux tells of the first CPU under a name; empty where it does not."""
+    for line in _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else ():
+        if line.partition(":")[0].strip() == name:
             return line.partition(":")[2].strip()
-    return "unknown"
+    return ""
 
 
 def tvm_num_threads() -> int:

@@ -154,8 +154,10 @@ def _target(directory: Path) -> Finding:
         return Finding("target", "fault", text, "pass another work_dir")
     if target.get("kind") == "cuda":
         return gpu_target(target)
-    found = str(target.get("mcpu"))
-    own = str(host_target().attrs["mcpu"])
+    found, own = (
+        " ".join(map(str, (each.get("mcpu"), *each.get("mattr", ()))))
+        for each in (target, dict(host_target().export()))
+    )
     if own != found:
         return Finding(
             "target",

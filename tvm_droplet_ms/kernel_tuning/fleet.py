@@ -73,7 +73,7 @@ class Fleet:
                 "expected the same architecture. ms.tune_tir with FleetRunner and WarmBuilder() "
                 "has the servers link them"
             )
-        return Target({**dict(host_target().export()), "mcpu": cpu})
+        return host_target(cpu)
 
     def measure(self, target: Target) -> dict[str, Any]:
         """The builder and the runner of a target."""

@@ -8,7 +8,7 @@ import tvm_ffi
 
 from tvm.target import Target
 
-from ..host import host_target
+from ..host import host_target, missing_extensions
 from .cuda import cuda_target, device_target
 from .errors import ModelError
 
@@ -17,9 +17,13 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
     """The CPU target to tune for, with ``num-cores`` set to the number of threads.
 
     ``target``: "auto" for this machine's CPU, or a target of kind ``llvm``. ``threads``: threads of
-    the runtime. Raises ``ModelError`` if TVM does not know the target, it is none of a CPU, or one
-    of another architecture than this machine's.
+    the runtime. Raises ``ModelError`` if TVM does not know the target, it is none of a CPU, one of
+    another architecture than this machine's, or has vector extensions that this machine lacks.
     """
+    return _cpu_target(target, threads, here=True)
+
+
+def _cpu_target(target: str | Mapping[str, Any] | Target, threads: int, *, here: bool) -> Target:
     given = _known(target)
     if given.kind.name != "llvm":
         raise ModelError(
@@ -27,6 +31,11 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
             "expected the kind llvm"
         )
     _refuse_foreign(given)
+    if here and (missing := missing_extensions(given)):
+        raise ModelError(
+            f"target {given} has {missing[0]}, which this machine does not offer: its kernels "
+            f"would end with an illegal instruction; expected 'auto', which is {host_target()}"
+        )
     return Target({**dict(given.export()), "num-cores": threads})
 
 
@@ -43,7 +52,7 @@ def kernel_target(
         return device_target()
     given = _known(target)
     if given.kind.name == "llvm":
-        return cpu_target(given, threads)
+        return _cpu_target(given, threads, here=here)
     if given.kind.name != "cuda":
         raise ModelError(
             f"target {given} is of kind {given.kind.name}: kernels are tuned for CPUs and CUDA "
