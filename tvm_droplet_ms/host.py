@@ -2,11 +2,13 @@
 """The machine of this process: target, threads, BLAS rate and bandwidth."""
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import threadpoolctl
+import tvm_ffi
 
 import tvm
 from tvm.s_tir.meta_schedule.utils import cpu_count
@@ -16,9 +18,10 @@ from tvm.target.codegen import llvm_get_cpu_features
 _COPIES, _COPY_SECS = 3, 0.01
 """The least copies, and the least seconds, to time a working set for."""
 
-_CPUINFO = Path("/proc/cpuinfo")
+CPU_FEATURES = "tvm.codegen.llvm.GetHostCPUFeatures"
+"""TVM's global function that asks LLVM for the features that the system offers."""
 
-_EXTENSIONS = ("avx", "avx2", "avx512f", "fma", "f16c", "amx", "gfni", "vaes", "vpclmulqdq")
+_EXTENSIONS = ("avx", "avx2", "avx512f", "fma", "f16c", "xop", "amx", "gfni", "vaes", "vpclmulqdq")
 """How LLVM's names of x86's vector extensions start; those that others build on come first."""
 
 _PAGE = 4096
@@ -30,53 +33,56 @@ def host_target(mcpu: str | None = None) -> Target:
 
     ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
     with the number of physical cores as ``num-cores``, which MetaSchedule's parallelisation rule
-    requires, and for this CPU ``mattr`` without the vector extensions that it lacks
-    (``missing_extensions``).
+    requires, and for this CPU ``mattr`` without what is hidden from this machine (``offered_by``).
     """
     target = {"kind": "llvm", "num-cores": cpu_count(logical=False)}
     if mcpu is not None:
         return Target({**target, "mcpu": mcpu})
-    target["mcpu"] = str(Target.from_device("cpu").attrs["mcpu"])
-    missing: list[str] = []
-    # One that is turned off turns off what builds on it, so that a few names suffice.
-    while absent := missing_extensions(Target({**target, "mattr": missing})):
-        missing.append(f"-{absent[0]}")
-    return Target({**target, "mattr": missing} if missing else target)
+    named = Target({**target, "mcpu": str(Target.from_device("cpu").attrs["mcpu"])})
+    return offered_by(host_features(), named)
 
 
-def missing_extensions(target: Target) -> list[str]:
-    """The vector extensions of a target that this machine does not offer, the basic ones first.
+def host_features() -> dict[str, bool]:
+    """LLVM's names of features of CPUs, and whether this machine has each; empty if not known."""
+    tell = tvm_ffi.get_global_func(CPU_FEATURES, allow_missing=True)
+    return {} if tell is None else {str(name): bool(has) for name, has in tell().items()}
+
+
+def offered_by(features: Mapping[str, bool], target: Target) -> Target:
+    """A target without the vector extensions that a machine hides.
 
     LLVM names a CPU by its model, and takes it to have all that the model has. A virtual machine
-    may hide a part, AVX-512 for the most part: an instruction of it ends the process. Empty where
-    the system does not list what it offers, as Linux on x86 does.
+    may hide a part, AVX-512 for the most part: an instruction of it ends the process.
+
+    ``features``: those of the machine; see ``host_features``.
     """
-    offered = _cpuinfo("flags").split()
-    if not offered:
-        return []
-    names = {name.replace("_", "") for name in offered}
-    expected = [str(name) for name in llvm_get_cpu_features(target)]
-    return sorted(
-        (
-            name
-            for name in expected
-            if name.startswith(_EXTENSIONS) and name.replace("-", "") not in names
-        ),
-        key=lambda name: (_EXTENSIONS.index(name) if name in _EXTENSIONS else 99, name),
-    )
+    missing: list[str] = []
+    changed = target
+    # One that is turned off turns off what builds on it, so that a few names suffice.
+    while absent := missing_extensions(features, changed):
+        missing.append(f"-{absent[0]}")
+        changed = Target({**target.export(), "mattr": missing})
+    return changed
+
+
+def missing_extensions(features: Mapping[str, bool], target: Target) -> list[str]:
+    """The vector extensions that a target has and a machine has not, the basic ones first."""
+    absent = [
+        str(name)
+        for name in llvm_get_cpu_features(target)
+        if str(name).startswith(_EXTENSIONS) and not features.get(str(name), True)
+    ]
+    basic = {name: place for place, name in enumerate(_EXTENSIONS)}
+    return sorted(absent, key=lambda name: (basic.get(name, len(basic)), name))
 
 
 def cpu_name() -> str:
     """The name of the processor; "unknown" where Linux does not tell it."""
-    return _cpuinfo("model name") or "unknown"
-
-
-def _cpuinfo(name: str) -> str:
-    """What Linux tells of the first CPU under a name; empty where it does not."""
-    for line in _CPUINFO.read_text().splitlines() if _CPUINFO.exists() else ():
-        if line.partition(":")[0].strip() == name:
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith("model name"):
             return line.partition(":")[2].strip()
-    return ""
+    return "unknown"
 
 
 def tvm_num_threads() -> int:

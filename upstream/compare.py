@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.bench.live.searches.comparison import interval
+from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "upstream"
@@ -73,8 +74,7 @@ def main() -> None:
 def compare(layer: str, seed: int, trials: int) -> dict[str, Any]:
     """Tune a layer by each method, and time the winners in turns."""
     mod = tvm.IRModule({"main": te.create_prim_func(LAYERS[layer]())})
-    cpu = str(tvm.target.Target.from_device("cpu").attrs["mcpu"])
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 1})
+    target = tvm.target.Target({**host_target().export(), "num-cores": 1})
     winners, errors, measured = {}, {}, {}
     for method in (EVOLUTION, POST_OPTIMIZATION, DROPLET):
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
 from tvm_droplet_ms.cost_model import ModelFileError, TransferModel, pretrained_model
-from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel, shipped_model
+from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.prior import find_prior
 
 
@@ -64,11 +64,11 @@ def test_prior_file_is_read_once(monkeypatch: pytest.MonkeyPatch):
         return load(path)
 
     monkeypatch.setattr(PretrainedModel, "load", staticmethod(counted))
-    shipped_model.cache_clear()
+    pretrained_model._load_once.cache_clear()
     for target in (LLVM, OTHER_LLVM, LLVM):
         find_prior("auto", target)
-    TransferModel.pretrained("llvm")
-    assert [path.name for path in read] == ["llvm.model"]
+    TransferModel.pretrained(OTHER_LLVM)
+    assert [path.name for path in read] == ["llvm.model", "llvm_avx2.model"]
 
 
 def test_prior_is_none_for_unsupported_target():

@@ -31,6 +31,18 @@ def test_the_next_multiple_that_costs_little(channels, padded):
     assert padded_channels(channels) == padded
 
 
+@pytest.mark.parametrize(
+    ("channels", "padded"), [(24, 24), (40, 40), (72, 72), (120, 120), (56, 64), (88, 96), (25, 32)]
+)
+def test_short_vectors_fill_more_channels(channels, padded):
+    """Eight floats are a vector: three and five of them have tiles, seven and eleven have none."""
+    assert padded_channels(channels, lanes=8) == padded
+    values = Values()
+    layer = build((1, 8, 8, 8), lambda emit, x: convolution(emit, x, values, channels))
+    after = apply(pad_channels(8), layer)
+    assert of_convolutions(after)[0] == [padded]
+
+
 def convolution(emit, x, values, outputs=125, **options):
     inputs = int(x.ty.shape[3])
     return emit(op.nn.conv2d(x, values.normal(3, 3, inputs, outputs), **LAYOUT | options))
@@ -153,6 +165,18 @@ def test_groups_and_other_layouts_are_left():
     for body, shape in ((grouped, (1, 8, 8, 16)), (channels_first, (1, 8, 8, 8))):
         after = apply(pad_channels(), build(shape, body))
         assert "relax.strided_slice" not in operators(after)
+
+
+def test_an_operator_without_arguments_is_left():
+    values = Values()
+
+    def body(emit, x):
+        emit(op.null_value())
+        return convolution(emit, x, values)
+
+    after = pad_channels()(build((1, 8, 8, 8), body))
+    assert operators(after)["relax.null_value"] == 1
+    assert of_convolutions(after) == ([128], [[1, 6, 6, 125]])
 
 
 def test_a_slice_of_the_model_is_left_where_it_is():

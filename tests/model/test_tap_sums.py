@@ -64,6 +64,26 @@ def test_lines_and_volumes_are_split_too(rank, sums, monkeypatch):
     assert_same(before, after)
 
 
+@pytest.mark.parametrize(
+    ("extents", "padding", "shape"),
+    [
+        ((0, 8, 9, 4), 6, [0, 8, 9, 8]),
+        ((2, 0, 9, 4), 6, [2, 0, 9, 8]),
+        ((2, 12, 9, 4), (0, 6), [2, 0, 9, 8]),  # the kernel reaches over 13 rows
+    ],
+)
+def test_convolutions_without_elements_stay(extents, padding, shape, monkeypatch):
+    monkeypatch.setattr(tap_sums, "LEAST_SAVED", 0)
+    values = Values()
+
+    def body(emit, x):
+        options = {"padding": padding, "dilation": 6}
+        return emit(op.nn.conv2d(x, values.normal(3, 3, 4, 8), **options, **LAYOUT))
+
+    (after,) = calls(apply(split_taps(), build(extents, body)), "nn.conv2d")
+    assert [int(extent) for extent in after.ty.shape] == shape
+
+
 def test_what_saves_little_and_groups_stay():
     values = Values()
 

@@ -104,6 +104,20 @@ def test_padding_that_takes_blocks_away_stays():
     assert names(split_transposed()(mod)) == names(mod)
 
 
+@pytest.mark.parametrize(
+    ("shape", "padding", "expected"),
+    [
+        ((0, 2, 4, 5), (0, 0), (0, 3, 8, 10)),
+        ((1, 2, 0, 5), (0, 0), (1, 3, 0, 10)),
+        ((1, 2, 1, 5), (1, 0), (1, 3, 0, 10)),
+    ],
+)
+def test_what_has_no_elements_stays(shape, padding, expected):
+    mod = model(np.ones((2, 3, 2, 2), "float32"), shape, (2, 2), padding, (0, 0))
+    assert names(split_transposed()(mod)) == names(mod)
+    assert tuple(map(int, prepare_graph()(mod)["main"].ret_ty.shape)) == expected
+
+
 def test_a_stride_of_one_is_a_convolution_alone():
     weights = np.ones((2, 3, 3, 3), "float32")
     mod = split_transposed()(model(weights, (1, 2, 4, 4), (1, 1), (1, 1), (0, 0)))

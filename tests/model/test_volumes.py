@@ -67,6 +67,25 @@ def test_others_stay(kernel, options):
     assert not calls(after, "nn.conv2d")
 
 
+@pytest.mark.parametrize(
+    ("extents", "kernel", "shape"),
+    [
+        ((0, 5, 6, 7, 4), (1, 3, 3), [0, 5, 4, 5, 8]),
+        ((2, 5, 0, 7, 4), (2, 1, 1), [2, 4, 0, 7, 8]),
+        ((2, 5, 2, 7, 4), (1, 3, 3), [2, 5, 0, 5, 8]),
+        ((2, 1, 6, 7, 4), (2, 1, 1), [2, 0, 6, 7, 8]),
+    ],
+)
+def test_volumes_without_elements_stay(extents, kernel, shape):
+    values = Values()
+
+    def body(emit, x):
+        return emit(op.nn.conv3d(x, values.normal(*kernel, 4, 8), **LAYOUT))
+
+    (after,) = calls(apply(flatten_volumes(), build(extents, body)), "nn.conv3d")
+    assert [int(extent) for extent in after.ty.shape] == shape
+
+
 def test_a_model_of_volumes_is_computed_channels_last():
     values = Values()
     weights = [

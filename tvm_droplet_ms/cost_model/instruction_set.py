@@ -13,6 +13,9 @@ VECTOR_EXTENSIONS = ("avx512f", "avx2", "avx", "sse2", "sve2", "sve", "neon", "v
 """LLVM's names of vector extensions on x86, Arm and RISC-V; of one architecture the widest
 first."""
 
+WIDEST = "llvm avx512f"
+"""The instruction set with four times the registers, in bytes, of AVX2 and of NEON."""
+
 _warnings_given: set[str] = set()
 """The texts of this process's warnings. Python's own record of them is forgotten whenever code
 anywhere changes the filters, as ``warnings.catch_warnings`` does."""

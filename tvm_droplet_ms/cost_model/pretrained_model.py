@@ -25,7 +25,7 @@ from .features.program_features import (
     ProgramFeatures,
 )
 from .features.store_features import PER_STORE
-from .instruction_set import instruction_set
+from .instruction_set import WIDEST, instruction_set
 from .model_file import ModelFileError, ModelKind, damaged, read_model, write_model
 from .pattern_aware.pattern_aware import PatternAware
 from .training_data import MeasuredWorkload
@@ -246,20 +246,20 @@ class PretrainedModel:
         return loaded
 
 
-@cache
-def shipped_model(kind: str) -> PretrainedModel | None:
-    """The package's model for a kind of target, read from its file once in a process.
+def shipped_model(target: Target) -> PretrainedModel | None:
+    """The package's model for a target, read from its file once in a process.
 
-    ``kind``: the name of the target's kind, such as "llvm". None where no model comes with the
-    package for this kind.
+    There are two for CPUs: with AVX-512, and without. None for other kinds.
     """
-    path = _DIRECTORY / f"{kind}.model"
-    return PretrainedModel.load(path) if path.exists() else None
+    if target.kind.name != "llvm":
+        return None
+    is_wide = instruction_set(target) == WIDEST
+    return _load_once(_DIRECTORY / ("llvm.model" if is_wide else "llvm_avx2.model"))
 
 
-def shipped_kinds() -> list[str]:
-    """The kinds of targets that a model comes with the package for, in alphabetical order."""
-    return sorted(path.stem for path in _DIRECTORY.glob("*.model"))
+@cache
+def _load_once(path: Path) -> PretrainedModel:
+    return PretrainedModel.load(path)
 
 
 def _weights(counts: Sequence[int]) -> np.ndarray:

@@ -29,7 +29,7 @@ def find_prior(prior: str, target: "Target") -> "TransferModel | None":
 
     if prior != "auto":
         return TransferModel.from_file(prior)
-    model = shipped_model(str(target.kind.name))
+    model = shipped_model(target)
     return None if model is None else TransferModel(model)
 
 

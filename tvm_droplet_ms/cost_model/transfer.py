@@ -23,7 +23,7 @@ from .instruction_set import warn_of_others
 from .model_file import ModelFileError
 from .pattern_aware.momentum import MOMENTUM, AdaptedNetwork
 from .pattern_aware.pattern_aware import PatternAware
-from .pretrained_model import PretrainedModel, shipped_kinds, shipped_model
+from .pretrained_model import PretrainedModel, shipped_model
 from .residual import ResidualTrees
 from .throughput import median_secs
 from .training_data import target_text
@@ -169,11 +169,11 @@ class TransferModel(PyCostModel):
             If no model comes with the package for this kind of target.
         """
         made = Target(target) if isinstance(target, str) else target
-        model = shipped_model(str(made.kind.name))
+        model = shipped_model(made)
         if model is None:
             raise ValueError(
-                f"target is {made}, and no model comes with the package for its kind, expected one "
-                f"of: {', '.join(shipped_kinds())}; train one with droplet-ms pretrain"
+                f"target is {made}, and no model comes with the package for its kind, expected "
+                "llvm; train one with droplet-ms pretrain"
             )
         return TransferModel(model)
 

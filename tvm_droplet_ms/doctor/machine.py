@@ -125,7 +125,7 @@ def _prior() -> Finding:
     target = host_target()
     own = instruction_set(target)
     name = f"{target.attrs['mcpu']}, {own}"
-    model = shipped_model(str(target.kind.name))
+    model = shipped_model(target)
     learned = () if model is None else model.instruction_sets
     if own not in learned:
         return Finding(

@@ -155,7 +155,7 @@ def _target(directory: Path) -> Finding:
     if target.get("kind") == "cuda":
         return gpu_target(target)
     found, own = (
-        " ".join(map(str, (each.get("mcpu"), *each.get("mattr", ()))))
+        " ".join(str(each[name]) for name in ("mcpu", "mattr") if name in each)
         for each in (target, dict(host_target().export()))
     )
     if own != found:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tvm_ffi
+
 from tvm.error import RPCError
 from tvm.rpc import RPCSession
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
-from ..host import host_target
+from ..host import CPU_FEATURES, host_target, offered_by
 from ..measure import TaskFailed, WarmBuilder
 from ..measure.build import export_shared_library
 from ..measure.failures import Failure
@@ -60,7 +62,7 @@ class Fleet:
         Raises ``KernelError`` if it does not tell, or this machine cannot link for it.
         """
         try:
-            triple, cpu = self._call(_TELL_SECS, _tell_cpu)
+            triple, cpu, features = self._call(_TELL_SECS, _tell_cpu)
         except TaskFailed as error:
             raise KernelError(
                 f"{self.name} do not tell their CPU: {error}. Pass target, such as "
@@ -73,7 +75,7 @@ class Fleet:
                 "expected the same architecture. ms.tune_tir with FleetRunner and WarmBuilder() "
                 "has the servers link them"
             )
-        return host_target(cpu)
+        return offered_by(features, host_target(cpu))
 
     def measure(self, target: Target) -> dict[str, Any]:
         """The builder and the runner of a target."""
@@ -125,9 +127,15 @@ def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> No
         )
 
 
-def _tell_cpu(session: RPCSession) -> tuple[str, str]:
+def _tell_cpu(session: RPCSession) -> tuple[str, str, dict[str, bool]]:
+    """The triple and the name of a server's CPU, and the features that it offers."""
     try:
         triple = session.get_function("target.llvm_get_system_triple")()
-        return str(triple), str(session.get_function("target.llvm_get_system_cpu")())
+        cpu = session.get_function("target.llvm_get_system_cpu")()
+        # A map of a server is no map here, but its text is.
+        there = session.get_function(CPU_FEATURES)()
+        text = str(session.get_function("ffi.ToJSONGraphString")(there, None))
+        features = tvm_ffi.get_global_func("ffi.FromJSONGraphString")(text)
+        return str(triple), str(cpu), {str(name): bool(has) for name, has in features.items()}
     except RPCError as error:  # A server of TVM's runtime alone.
         raise ServerFault(f"{error}") from error

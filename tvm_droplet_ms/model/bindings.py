@@ -58,9 +58,9 @@ class Bindings:
     """The bindings of a block of a Relax function.
 
     - Variables of other blocks are left out: a dataflow block does not see theirs.
-    - ``users``: who uses each variable of the whole function (:func:`users_of`).
     - ``values``: the value of each variable. While the block is rewritten, the new value.
-    - ``users``: as given. New variables are not in it.
+    - ``users``: who uses each variable of the whole function (:func:`users_of`), as given. New
+      variables are not in it.
     """
 
     def __init__(self, block: relax.BindingBlock, users: Mapping[Var, Sequence[Var]]) -> None:

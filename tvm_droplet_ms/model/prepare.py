@@ -13,7 +13,7 @@ from .folding.tap_sums import split_taps
 from .folding.taps import drop_taps
 from .half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
-from .layout.channel_padding import pad_channels
+from .layout.channel_padding import VECTOR, pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
 from .layout.convertible import drop_dropouts, expand_clips, place_constants
 from .layout.layout import convert_layout
@@ -24,13 +24,14 @@ from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
 
 
-def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
+def prepare_graph(*, halves: bool = False, lanes: int = VECTOR) -> tvm.transform.Pass:
     """Make the pass that prepares a Relax model for tuning on a CPU.
 
     It removes dropouts, folds constants and batch norms, and computes convolutions in NHWC. The
     parameters and results of the functions keep their shapes and layouts. The weights have to be
     constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
-    ``halves``: whether convolutions and dense layers may be computed of bfloat16.
+    ``halves``: whether convolutions and dense layers may be computed of bfloat16. ``lanes``: the
+    floats of a vector register of the CPU.
 
     Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
     and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
@@ -67,7 +68,7 @@ def prepare_graph(*, halves: bool = False) -> tvm.transform.Pass:
             split_taps(),
             sink_shuffles(),
             sink_reshapes(),
-            pad_channels(),
+            pad_channels(lanes),
             relax.transform.DeadCodeElimination(),
             *([compute_in_bfloat16()] if halves else []),
             share_constants(),

@@ -31,7 +31,7 @@ def split_transposed() -> tvm.transform.Pass:
     """Make a pass that computes transposed convolutions by convolutions of blocks of pixels.
 
     Returns the pass. It changes those of one, two and three dimensions, of one group, channels
-    first, with constant weights, a static input and no dilation.
+    first, with constant weights, a static input, elements in it and in the output, and no dilation.
     """
     return binding_pass("SplitTransposed", stateless(_split), list(TRANSPOSED))
 
@@ -63,6 +63,8 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     weights = array_of(bindings.value_of(value.args[1]))
     shape, result = static_shape(value.args[0]), static_shape(value)
     if weights is None or shape is None or result is None:
+        return None
+    if min(*shape, *result) < 1:  # To Relax's reshape, 0 is the extent that was there.
         return None
     attrs, rank = value.attrs, len(shape) - 2
     strides = tuple(int(step) for step in attrs.strides)

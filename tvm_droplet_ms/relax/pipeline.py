@@ -15,6 +15,7 @@ from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.published.candidates import is_for_target
+from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
 from .module_tuner import check_trials, make_tuner
 
@@ -41,7 +42,8 @@ def _prepare_bound_graph() -> tvm.transform.Pass:
             inputs = (function.attrs or {}).get("num_input", len(function.params))
             if int(inputs) < len(function.params):
                 return mod
-        return prepare_graph()(mod)
+        target = Target.current(allow_none=True)
+        return prepare_graph(lanes=register_floats(target))(mod)
 
     return tvm.transform.module_pass(prepare, opt_level=0, name="PrepareBoundGraph")
 

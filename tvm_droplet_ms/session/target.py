@@ -8,7 +8,7 @@ import tvm_ffi
 
 from tvm.target import Target
 
-from ..host import host_target, missing_extensions
+from ..host import host_features, host_target, missing_extensions
 from .cuda import cuda_target, device_target
 from .errors import ModelError
 
@@ -31,7 +31,7 @@ def _cpu_target(target: str | Mapping[str, Any] | Target, threads: int, *, here:
             "expected the kind llvm"
         )
     _refuse_foreign(given)
-    if here and (missing := missing_extensions(given)):
+    if here and (missing := missing_extensions(host_features(), given)):
         raise ModelError(
             f"target {given} has {missing[0]}, which this machine does not offer: its kernels "
             f"would end with an illegal instruction; expected 'auto', which is {host_target()}"

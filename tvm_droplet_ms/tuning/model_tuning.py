@@ -16,6 +16,7 @@ from tvm.target import Target
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
+from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
 from ..session.errors import TooLateError
 from ..session.stop import StopRequest
@@ -52,16 +53,14 @@ from .watch import Watch
 logger = logging.getLogger(__name__)
 
 
-def graph_passes(*, halves: bool = False) -> list[NamedPass]:
+def graph_passes(*, halves: bool = False, lanes: int = 16) -> list[NamedPass]:
     """The passes of ``prepare_graph`` with their names."""
-    return [(str(step.info.name), step) for step in prepare_graph(halves=halves).passes]
+    passes = prepare_graph(halves=halves, lanes=lanes).passes
+    return [(str(each.info.name), each) for each in passes]
 
 
 class ModelTuning:
-    """One run of ``tune``, or of one of its shapes, whose place among them ``shape`` is.
-
-    ``halves``: whether it computes in bfloat16.
-    """
+    """One run of ``tune``, or of one of its shapes, whose place is ``shape``, or in ``halves``."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class ModelTuning:
         )
         self._agreement = Agreement(
             imported.mod,
-            graph_passes(halves=halves),
+            graph_passes(halves=halves, lanes=register_floats(target)),
             check,
             parts,
             self._note,

@@ -23,7 +23,7 @@ from tvm_droplet_ms.tuning.compile.lowering import lower
 
 op = relax.op
 
-OWN_TARGET = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1})
+OWN_TARGET = Target({**host_target().export(), "num-cores": 1})
 needs_halves = pytest.mark.skipif(
     half_unit(host_target()) is None, reason="this CPU has no AVX512_BF16"
 )

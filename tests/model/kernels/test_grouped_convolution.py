@@ -114,9 +114,17 @@ def test_packed_weights_are_full_vectors(outputs, vectors):
     assert not flat[..., outputs:].any()
 
 
+@pytest.mark.parametrize(
+    ("outputs", "vectors"), [(15, (2, 8)), (24, (3, 8)), (32, (2, 16)), (34, (5, 8)), (47, (3, 16))]
+)
+def test_short_vectors_leave_fewer_lanes_empty(outputs, vectors):
+    weights = np.ones((1, 1, 5, 4 * outputs), "float32")
+    assert pack_weights(weights, 4, widest=8).shape[-2:] == vectors
+
+
 def test_every_vector_of_a_tile_is_full():
-    """34 outputs are three vectors of 16, not two of 17."""
-    mod = convolution((1, 8, 8, 24), np.ones((1, 1, 6, 136), "float32"), groups=4)
+    """47 outputs are three vectors of 16, not one of 47."""
+    mod = convolution((1, 8, 8, 24), np.ones((1, 1, 6, 188), "float32"), groups=4)
     kernel = kernel_chain.fuse(mod, legalize_map())
     (task,) = ms.relax_integration.extract_tasks(kernel, kernel_chain.TARGET)
     _, spaces = kernel_chain.design_space(task.dispatched[0])

@@ -31,8 +31,8 @@ from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit,
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
 from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
 
-HOST = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 1})
-TWO = Target({"kind": "llvm", "mcpu": host_target().attrs["mcpu"], "num-cores": 2})
+HOST = Target({**host_target().export(), "num-cores": 1})
+TWO = Target({**host_target().export(), "num-cores": 2})
 PLAIN = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 INSTRUCTIONS = ("pmadd", "vpdpbusd", "dot_bf16")
 HAS_DOTS = dot_unit(HOST) is not None

@@ -54,7 +54,7 @@ def test_what_the_package_knows_comes_first_by_default():
         rand_state=1,
     )
     spaces = DesignSpaces([schedule.trace for schedule in context.generate_design_space()])
-    nearest = nearest_points(find_schedules("auto"), spaces, 3)
+    nearest = nearest_points(find_schedules("auto", context.target), spaces, 3)
     driven = drive(context, timed(lambda _: 1.0), max_trials=8, num_trials_per_iter=8)
     measured = [spaces.find(trial.trace) for trial in driven.batches[0]]
     assert len(nearest) == 3 and measured[:3] == nearest

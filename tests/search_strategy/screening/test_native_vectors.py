@@ -17,6 +17,7 @@ from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.screening.native_vectors import (
     NativeVectors,
     native_lanes,
+    register_bytes,
     row_lanes,
     with_native_vectors,
 )
@@ -65,6 +66,39 @@ def product(columns: int = COLUMNS) -> tvm.IRModule:
 )
 def test_lanes(extent, itemsize, lanes):
     assert native_lanes(extent, itemsize) == lanes
+
+
+@pytest.mark.parametrize(
+    ("extent", "register", "lanes"),
+    [(12, 32, 4), (24, 32, 8), (8, 32, 8), (12, 64, 12), (10, 32, 10)],
+)
+def test_lanes_of_a_register(extent, register, lanes):
+    assert native_lanes(extent, 4, register) == lanes
+
+
+@pytest.mark.parametrize(
+    ("target", "size"),
+    [
+        ({"kind": "llvm", "mcpu": "znver4"}, 64),
+        ({"kind": "llvm", "mcpu": "znver4", "mattr": ["-avx512f"]}, 32),
+        ({"kind": "llvm", "mcpu": "haswell"}, 32),
+        ({"kind": "llvm", "mcpu": "x86-64"}, 16),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu"}, 16),
+        ({"kind": "c"}, 64),
+    ],
+)
+def test_registers_are_those_of_the_target(target, size):
+    assert register_bytes(Target(target)) == size
+
+
+@pytest.mark.parametrize(("columns", "is_kept"), [(10, False), (12, True), (24, True), (8, True)])
+def test_short_registers_refuse_more_vectors(columns, is_kept):
+    """Ten floats fit into a register of AVX-512, and not into one of AVX2."""
+    schedule = Schedule(product(columns))
+    i, j, k = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.reorder(i, k, j)
+    schedule.vectorize(j)
+    assert NativeVectors(32).apply(schedule) is is_kept
 
 
 def test_an_odd_vector_is_split():

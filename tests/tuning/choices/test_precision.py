@@ -96,7 +96,7 @@ def test_other_precisions_and_cpus_are_refused(arrays, tmp_path):
     with pytest.raises(ModelError, match="exact=False and precision='bfloat16' exclude each other"):
         tuned(arrays, tmp_path, precision="bfloat16", exact=False)
     haswell = {"kind": "llvm", "mcpu": "haswell"}
-    with pytest.raises(ModelError, match="the CPU 'haswell' has no AVX512_BF16"):
+    with pytest.raises(ModelError, match="the target .*haswell.* has no AVX512_BF16"):
         tuned(arrays, tmp_path, precision="bfloat16", target=haswell)
 
 

@@ -83,10 +83,25 @@ def test_faulty_line_is_named(tmp_path, line):
         read_schedules(path)
 
 
-def test_shipped_schedules_are_read():
-    shipped = find_schedules("auto")
+@pytest.mark.parametrize("cpu", ["znver4", "haswell", "x86-64"])
+def test_shipped_schedules_are_read(cpu):
+    shipped = find_schedules("auto", Target({"kind": "llvm", "mcpu": cpu}))
     assert len(shipped) > 100
     assert len(set(shipped)) == len(shipped)
+
+
+def test_narrow_vectors_have_schedules_of_their_own():
+    wide, *others = (
+        set(find_schedules("auto", Target({"kind": "llvm", **target})))
+        for target in (
+            {"mcpu": "znver4"},
+            {"mcpu": "znver3"},
+            {"mcpu": "x86-64"},
+            {"mcpu": "znver4", "mattr": ["-avx512f"]},
+            {"mtriple": "aarch64-linux-gnu"},
+        )
+    )
+    assert all(other == others[0] for other in others) and wide != others[0]
 
 
 def test_nearest_of_known_schedules_come_first_and_keep_inner_tiles():
@@ -161,4 +176,4 @@ def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
 
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="nothing-here.*no such file"):
-        find_schedules(tmp_path / "nothing-here.jsonl")
+        find_schedules(tmp_path / "nothing-here.jsonl", Target("llvm"))

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx_graphs import FLOAT, INT, model, node
 
 import tvm
@@ -22,6 +23,7 @@ from tvm_droplet_ms.tuning.frontends import import_model
 from tvm_droplet_ms.tuning.frontends.imported import InputSpec
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 from tvm_droplet_ms.tuning.frontends.onnx_inputs import input_values
+from tvm_droplet_ms.tuning.frontends.onnx_reference import onnx_runtime
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.parts import Parts
 
@@ -479,3 +481,31 @@ def test_a_sparse_weight_has_its_zeros(places):
     assert [spec.name for spec in imported.inputs] == ["x"]
     (found,) = compiled(imported.mod, np.eye(3, dtype="float32"))
     np.testing.assert_array_equal(found, [[0, 2], [0, 0], [0, 3]])
+
+
+def test_the_reference_adds_up_bytes_exactly():
+    """Without VNNI ONNX Runtime would saturate sums of two products at 16 bits."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
+    constants = {
+        "xs": np.float32(0.02),
+        "xz": np.uint8(121),
+        "w": rng.integers(-128, 128, (6, 4, 3, 3)).astype(np.int8),
+        "ws": np.float32(0.005),
+        "wz": np.int8(0),
+        "ys": np.float32(0.05),
+        "yz": np.uint8(100),
+    }
+    node = helper.make_node("QLinearConv", ["x", *constants], ["y"], pads=[1] * 4)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    reference, problem = onnx_runtime(whole, ["x"], {}, 1)
+    assert problem is None
+    expected = ReferenceEvaluator(whole).run(None, {"x": x})
+    np.testing.assert_array_equal(reference.run([x])[0], expected[0])

@@ -71,6 +71,27 @@ class TestReductions:
             torch.randn(2, 3, 4),
         )
 
+    @pytest.mark.parametrize("value", [-torch.inf, torch.finfo(torch.float32).min, torch.inf, 0.5])
+    def test_places_of_extremes_among_equals(self, value):
+        check(
+            lambda x: (x.argmax(1), x.argmin(-1, True), x.argmax(), x.max(1)[1], x.min(1)[1]),
+            torch.full((2, 3), value),
+        )
+
+    @pytest.mark.parametrize(
+        "dtype, value", [(torch.uint8, 0), (torch.uint8, 255), (torch.int8, -128)]
+    )
+    def test_places_and_values_of_extremes_among_equal_integers(self, dtype, value):
+        check(
+            lambda x: (x.argmax(1), x.argmin(1), *x.max(1), *x.min(1)),
+            torch.full((2, 3), value, dtype=dtype),
+        )
+
+    def test_places_of_extremes(self):
+        check(
+            lambda x: (x.argmax(dim=0, keepdim=True), x.argmin(2), x.argmin()), torch.randn(2, 3, 4)
+        )
+
     def test_adaptive_maxima_of_uneven_windows(self):
         check(
             lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), torch.randn(1, 2, 7, 9)
@@ -85,6 +106,10 @@ class TestImages:
 
     def test_a_transposed_convolution_of_volumes(self):
         check(torch.nn.ConvTranspose3d(4, 6, 3, 2, 1, 1, groups=2), torch.randn(1, 4, 3, 4, 5))
+
+    def test_a_transposed_convolution_of_volumes_in_double_precision(self):
+        layer = torch.nn.ConvTranspose3d(4, 6, 3, 2).double()
+        check(layer, torch.randn(1, 4, 3, 4, 5, dtype=torch.float64), tolerance=1e-12)
 
 
 class TestSpectra:

@@ -17,6 +17,7 @@ from ...graph.measured_search import LEVELS
 from ...graph.pricing.workbench import Workbench
 from ...graph.verification import INPUT, verify
 from ...model.prepare import prepare_graph
+from ...search_strategy.screening.native_vectors import register_floats
 from ...session.stop import StopRequest
 from ...session.target import cpu_target
 from ...tuning.check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
@@ -87,8 +88,10 @@ def search_and_compare(task: Task) -> dict[str, Any]:
     work_dir = task.out / "work" / f"{settings['model']}-{settings['seed']}"
     # Files of a stopped run would make this run a continuation.
     shutil.rmtree(work_dir, ignore_errors=True)
-    imported, prepare = model.make(), prepare_graph()
-    prepared, target = prepare(imported), cpu_target("auto", 1)
+    imported = model.make()
+    target = cpu_target("auto", 1)
+    prepare = prepare_graph(lanes=register_floats(target))
+    prepared = prepare(imported)
     found = optimize(
         prepared,
         target,

@@ -29,7 +29,7 @@ from ..layers import CONVOLUTIONS, convolution_like, layouts_of
 from ..rewriting import Emit, binding_pass, stateless
 
 MOST_READ = 0.75
-"""An axis is split where its elements read the image for so large a part of the output, at most."""
+"""An axis is split where its elements read the image for at most this part of the output."""
 
 LEAST_SAVED = 1 << 26
 """Products that have to be saved: slices of the image and sums of the parts take time too."""
@@ -63,6 +63,8 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     shape, found = static_shape(value.args[0]), static_shape(value)
     layouts = layouts_of(attrs)
     if weight is None or shape is None or found is None or not all(map(str.isupper, layouts)):
+        return None
+    if min(*found, *weight.shape) < 1:
         return None
     if not is_float32(value) or not is_float32(value.args[0]):
         return None

@@ -20,8 +20,9 @@ def flatten_volumes() -> tvm.transform.Pass:
     """Make a pass that computes convolutions over volumes as ones over images where they are that.
 
     Kernels of images have known schedules, and spaces of fewer loops. Returns the pass. It changes
-    those in NDHWC of constant weights whose kernel has an extent of 1 along the depth, or along
-    both other axes.
+    those in NDHWC of constant weights whose kernel has an extent of 1 along the depth, without
+    padding there; or along both other axes, without padding and with strides of 1 there. Those
+    with an extent of 0 stay.
     """
     return binding_pass("FlattenVolumes", stateless(_flatten), [_VOLUMES])
 
@@ -34,6 +35,8 @@ def _flatten(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
     shape, result = static_shape(data), static_shape(value)
     is_known = layouts_of(attrs) == ("NDHWC", "DHWIO", "NDHWC")
     if not is_known or weights is None or shape is None or result is None:
+        return None
+    if min(*shape, *result) < 1:  # To Relax's reshape, 0 is the extent that was there.
         return None
     strides, dilation = [int(n) for n in attrs.strides], [int(n) for n in attrs.dilation]
     padding = [(int(attrs.padding[n]), int(attrs.padding[n + 3])) for n in range(3)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explores what is known of other kernels first."""
 
-from ..known.known_schedules import KnownLike, find_schedules
+from ..known.known_schedules import KnownLike, check_known, find_schedules
 from ..known.tuned_task import nearest_points
 from ..published.decisions import SpacePoint
 from .base import Explorer, SearchContext
@@ -35,8 +35,7 @@ class KnownExplorer(SeededExplorer):
     """
 
     def __init__(self, known: KnownLike = "auto", explorer: Explorer | None = None) -> None:
-        if known != "auto":  # What the package ships is read when it is needed.
-            find_schedules(known)
+        check_known(known)
         self.known = known
         super().__init__(self._nearest, explorer)
 
@@ -44,7 +43,8 @@ class KnownExplorer(SeededExplorer):
         """The nearest known schedules, refitted; a task that was measured before has had them."""
         if len(search.history) > 0:
             return []
-        return nearest_points(find_schedules(self.known), search.spaces, NEAREST)
+        known = find_schedules(self.known, search.history.target)
+        return nearest_points(known, search.spaces, NEAREST)
 
     def clone(self) -> "KnownExplorer":
         """An explorer of the same configuration."""

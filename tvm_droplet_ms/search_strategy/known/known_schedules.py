@@ -15,34 +15,45 @@ from typing import Any, TypeAlias
 
 import tvm_ffi
 
+from tvm.target import Target
+
 from ..published.decision_kinds import DECISION_KINDS
 from .tuned_task import TunedTask
 
 FIND_FILE = "tvm_droplet_ms.known_schedules"
-"""The global function that gives the path of the file that ``"auto"`` stands for. This package
-registers it; where nothing does, ``"auto"`` means no known schedules."""
+"""The global function that gives the path of the file that ``"auto"`` stands for, of a target. This
+package registers it; where nothing does, ``"auto"`` means no known schedules."""
 
 KnownLike: TypeAlias = str | os.PathLike[str] | None
 """``"auto"`` for what the package ships, the path of a file, or None for nothing."""
 
 
-def find_schedules(known: KnownLike) -> tuple[TunedTask, ...]:
+def find_schedules(known: KnownLike, target: Target) -> tuple[TunedTask, ...]:
     """The decisions of a file, read once.
+
+    ``target``: what the tuning is for. Raises as ``check_known``.
+    """
+    if known == "auto":
+        find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
+        return () if find is None else _read_once(Path(str(find(target))))
+    check_known(known)
+    return () if known is None else _read_once(Path(known))
+
+
+def check_known(known: KnownLike) -> None:
+    """Read a file of known schedules, where one is given.
 
     Raises ``ValueError`` if there is no such file, or it holds something else; see
     ``read_schedules``.
     """
-    if known is None:
-        return ()
-    if known == "auto":
-        find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
-        return () if find is None else read_schedules(Path(str(find())))
+    if known is None or known == "auto":
+        return
     if not os.path.isfile(known):
         raise ValueError(
             f"known is {os.fspath(known)!r}, and there is no such file; expected 'auto', the path "
             "of a file of known schedules, or None"
         )
-    return _read_once(Path(known))
+    _read_once(Path(known))
 
 
 @cache

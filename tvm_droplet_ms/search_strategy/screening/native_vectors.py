@@ -19,12 +19,17 @@ from tvm import DataType
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
+from tvm.target.codegen import llvm_get_cpu_features
 from tvm.tirx import For, ForKind, IntImm, IterVar
 
 from ..entry_function import entry_name
 
 REGISTER = 64
-"""The bytes of the longest vector registers."""
+"""The bytes of the longest vector registers, those of AVX-512. Of 12 floats on AVX2, vectors took
+3.3 times as long as three of 4 (a matmul of 128 x 256)."""
+
+_REGISTERS = {"avx512f": REGISTER, "avx": 32}
+"""The bytes of the registers of CPUs with longer ones than 16 bytes, the longest first."""
 
 FEWEST_LANES = 4
 """The shortest vectors that a longer one is made of. Of length 20, five vectors of 4 take 0.6 times
@@ -45,16 +50,19 @@ class NativeVectors:
     no other, and keep theirs.
 
     It is applied to a schedule as a postprocessor is, between the one that vectorizes and the one
-    that takes reductions apart.
+    that takes reductions apart. ``register``: the bytes of the target's longest vector registers.
     """
+
+    def __init__(self, register: int = REGISTER) -> None:
+        self._register = register
 
     def apply(self, schedule: Schedule) -> bool:
         """Split the vectors of a schedule; returns False to refuse it."""
         for block in _blocks(schedule):
             for loop in _vectorized(schedule, block):
                 extent, itemsize = int(schedule.get(loop).extent), _itemsize(schedule, block)
-                lanes = native_lanes(extent, itemsize)
-                is_odd = extent * itemsize > REGISTER and extent & (extent - 1) != 0
+                lanes = native_lanes(extent, itemsize, self._register)
+                is_odd = extent * itemsize > self._register and extent & (extent - 1) != 0
                 is_reduction = _is_reduction(schedule, block)
                 if is_odd and lanes == extent and is_reduction:
                     return False
@@ -74,16 +82,29 @@ class NativeVectors:
         return "NativeVectors"
 
 
-def native_lanes(extent: int, itemsize: int) -> int:
+def register_bytes(target: Target | None) -> int:
+    """The bytes of the longest vector registers of a CPU; ``REGISTER`` for other targets."""
+    if target is None or target.kind.name != "llvm":
+        return REGISTER
+    features = {str(name) for name in llvm_get_cpu_features(target)}
+    return next((size for name, size in _REGISTERS.items() if name in features), 16)
+
+
+def register_floats(target: Target | None) -> int:
+    """The lanes of float32 of these registers."""
+    return register_bytes(target) // 4
+
+
+def native_lanes(extent: int, itemsize: int, register: int = REGISTER) -> int:
     """The lanes of the vectors that a vectorized loop is best made of.
 
     The largest power of two that divides the extent and fits into a register; the extent itself
     where it is a power of two, fits, or is made of fewer than ``FEWEST_LANES``.
     """
     power = extent & -extent
-    if power == extent or extent * itemsize <= REGISTER or power < FEWEST_LANES:
+    if power == extent or extent * itemsize <= register or power < FEWEST_LANES:
         return extent
-    return min(power, REGISTER // itemsize)
+    return min(power, register // itemsize)
 
 
 def row_lanes(lanes: int, shape: Sequence[int]) -> int:
@@ -115,9 +136,10 @@ def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """
     if target.kind.name != "llvm" or _LEAVES_VECTORS.get():
         return list(postprocs)
+    vectors = NativeVectors(register_bytes(target))
     return list(
         chain.from_iterable(
-            [postproc, NativeVectors()] if _VECTORIZES in str(postproc) else [postproc]
+            [postproc, vectors] if _VECTORIZES in str(postproc) else [postproc]
             for postproc in postprocs
         )
     )

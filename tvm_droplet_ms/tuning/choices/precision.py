@@ -27,7 +27,7 @@ def check_precision(precision: str, exact: bool, target: Target) -> None:
         )
     if precision == "bfloat16" and half_unit(target) is None:
         raise ModelError(
-            f"precision='bfloat16': the CPU {target.attrs.get('mcpu')!r} has no AVX512_BF16, "
+            f"precision='bfloat16': the target {target} has no AVX512_BF16, "
             "by which it is faster: leave it out (--allow-bfloat16)"
         )
 

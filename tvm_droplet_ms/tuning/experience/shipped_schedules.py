@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The known schedules that the package ships: the best ones of the models in ``training/``.
 
-The file is made of work directories:
+The registers of AVX-512 hold 512 floats, those of AVX2 and NEON 128: a tile that fits the former is
+spilled by the latter, so that each of the two has a file of its own. A file is made of work
+directories:
 
     python -m tvm_droplet_ms.tuning.experience.shipped_schedules DIRECTORY... --out FILE
 """
@@ -14,13 +16,24 @@ from typing import Any
 import tvm_ffi
 
 from tvm.s_tir.meta_schedule.database import Database
+from tvm.target import Target
 
+from ...cost_model.instruction_set import WIDEST, instruction_set
 from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
 from ...search_strategy.known.tuned_task import TunedTask
 from ...search_strategy.published.candidates import valid_secs
 from ...session.database import open_database
 
 SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
+"""Those of AVX-512."""
+
+SHIPPED_NARROW = SHIPPED.with_name("known_schedules_avx2.jsonl")
+"""Those of AVX2, for all CPUs without AVX-512."""
+
+
+def shipped(target: Target) -> str:
+    """The path of the file for a target."""
+    return str(SHIPPED if instruction_set(target) == WIDEST else SHIPPED_NARROW)
 
 
 def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
@@ -50,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{len(tuned)} schedules in {options.out}")
 
 
-tvm_ffi.register_global_func(FIND_FILE, lambda: str(SHIPPED), override=True)
+tvm_ffi.register_global_func(FIND_FILE, shipped, override=True)
 
 if __name__ == "__main__":
     main()

@@ -16,7 +16,7 @@ from tvm.target import Target
 from ...search_strategy import DropletStrategy
 from ...search_strategy.design_spaces import DesignSpaces
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
-from ...search_strategy.known.known_schedules import KnownLike, find_schedules
+from ...search_strategy.known.known_schedules import KnownLike, check_known, find_schedules
 from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
 from ...search_strategy.prior import check_prior
 from ...search_strategy.published.decisions import SpacePoint
@@ -49,7 +49,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         check_prior(self.prior)
-        find_schedules(self.known)
+        check_known(self.known)
 
 
 class TaskSeeds:
@@ -130,7 +130,7 @@ def model_strategy(
     and a few random schedules. ``options`` of ``DropletStrategy`` replace those made here.
     """
     mods = [task.dispatched[0] for task in tasks]
-    seeds = TaskSeeds(mods, database, target, picks, find_schedules(known))
+    seeds = TaskSeeds(mods, database, target, picks, find_schedules(known, target))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
     defaults: dict[str, Any] = {"explorer": explorer}
     # What a draft is worth in a model, where each kernel gets few trials, has not been measured.

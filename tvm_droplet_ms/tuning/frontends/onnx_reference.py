@@ -52,6 +52,8 @@ def onnx_runtime(
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
         if literal:
+            # Without VNNI it adds up pairs of products in 16 bits, which overflow.
+            options.add_session_config_entry("session.x64quantprecision", "1")
             # Otherwise it computes a quantized model in integers, which round in another way.
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -164,7 +164,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     replayer = Replayer(request.mod, checks, random.Random(request.seed))
     history = History(request.mod, request.target)
     spaces = DesignSpaces([schedule.trace for schedule in schedules])
-    known = find_schedules(request.known)
+    known = find_schedules(request.known, request.target)
     near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
     sampling = RandomExploration(replayer, schedules, history)

@@ -79,7 +79,7 @@ def tune_buckets(
             assert shape.model is not None
             found[number] = result, shape.model
             layouts.end_shape()
-            experience = _with_schedules(experience, directory, folder / f"{number}.jsonl")
+            experience = _with_schedules(experience, directory, target, folder / f"{number}.jsonl")
         results, models = zip(*(found[number] for number in range(len(buckets))), strict=True)
         results = _joined(results, models, folder, directory, target)
         shapes = Buckets(tuple(map(_bucket, results)))
@@ -94,10 +94,12 @@ def tune_buckets(
     return ShapesResult(**first, of_shapes=results, buckets=shapes, why_not_padded=reason)
 
 
-def _with_schedules(experience: Experience, directory: Path, path: Path) -> Experience:
+def _with_schedules(
+    experience: Experience, directory: Path, target: Target, path: Path
+) -> Experience:
     """What is known, with the best schedules of a directory, in a file."""
     measured = best_schedules([open_database(directory)])
-    write_schedules(path, dict.fromkeys([*measured, *find_schedules(experience.known)]))
+    write_schedules(path, dict.fromkeys([*measured, *find_schedules(experience.known, target)]))
     return replace(experience, known=path)
 
 

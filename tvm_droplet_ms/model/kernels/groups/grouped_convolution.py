@@ -6,7 +6,9 @@ from typing import Any
 
 import tvm
 from tvm import relax, te, topi
+from tvm.target import Target
 
+from ....search_strategy.screening.native_vectors import register_floats
 from ...bindings import array_of, constant, static_shape
 from ...layers import layouts_of
 from ..halves.half_convolution import call_half_convolution, is_half_convolution
@@ -79,10 +81,11 @@ def call_packed(
     groups = int(call.attrs.groups)
     weights = array_of(call.args[1])
     assert weights is not None
+    widest = register_floats(Target.current(allow_none=True))
     return builder.call_te(
         packed_convolution,
         data,
-        constant(pack_weights(weights, groups)),
+        constant(pack_weights(weights, groups, widest)),
         weights.shape[3] // groups,
         **_geometry(call),
         shuffle=shuffle,

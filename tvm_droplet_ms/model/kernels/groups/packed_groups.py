@@ -31,21 +31,29 @@ LEAST_OUTPUTS = 8
 """The outputs of a group, of which fewer fill too little of a vector."""
 
 
-def lanes_for(outputs: int) -> int:
-    """The floats of a vector for so many outputs of a group. ``outputs``: positive."""
-    return VECTOR // 2 if outputs < VECTOR else VECTOR
+def lanes_for(outputs: int, widest: int = VECTOR) -> int:
+    """The floats of a vector for so many outputs of a group.
+
+    ``outputs``: positive. ``widest``: the floats of a vector register: of short ones eight are
+    taken where they leave fewer lanes empty.
+    """
+    half = VECTOR // 2
+    is_fuller = widest < VECTOR and -outputs % half < -outputs % VECTOR
+    return half if outputs < VECTOR or is_fuller else VECTOR
 
 
-def pack_weights(weights: "np.ndarray[Any, Any]", groups: int) -> "np.ndarray[Any, Any]":
+def pack_weights(
+    weights: "np.ndarray[Any, Any]", groups: int, widest: int = VECTOR
+) -> "np.ndarray[Any, Any]":
     """Pack the weights of a grouped convolution.
 
     ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
-    ``groups``: divides the output channels. Returns values of shape (groups, kernel_height,
-    kernel_width, in_channels / groups, vectors, lanes). What the last vector of a group has more
-    than the group is zero.
+    ``groups``: divides the output channels. ``widest``: see ``lanes_for``. Returns values of shape
+    (groups, kernel_height, kernel_width, in_channels / groups, vectors, lanes). What the last
+    vector of a group has more than the group is zero.
     """
     outputs = weights.shape[3] // groups
-    lanes = lanes_for(outputs)
+    lanes = lanes_for(outputs, widest)
     grouped = weights.reshape(*weights.shape[:3], groups, outputs)
     padded = np.pad(grouped, [(0, 0)] * 4 + [(0, -outputs % lanes)])
     vectors = padded.reshape(*padded.shape[:4], -1, lanes)

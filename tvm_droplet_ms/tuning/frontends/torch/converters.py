@@ -35,9 +35,25 @@ def _extreme_with_place(
         x, axis, *rest = _args(importer, node)
         keep = bool(rest[0]) if rest else False
         emit = importer.block_builder.emit
-        return emit(relax.Tuple([emit(reduce(x, axis, keep)), emit(place(x, axis, keep))]))
+        at = _inside(importer, emit(place(x, axis, keep)))
+        return emit(relax.Tuple([emit(reduce(x, axis, keep)), at]))
 
     return convert
+
+
+def _place(place: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """``argmax`` and ``argmin``."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        return _inside(importer, importer._argmax_argmin(place)(node))
+
+    return convert
+
+
+def _inside(importer: Any, place: Any) -> Any:
+    """The place of an extreme. TVM finds -1 where all are the number that it begins with."""
+    zero = relax.const(0, str(place.ty.dtype))
+    return importer.block_builder.emit(relax.op.maximum(place, zero))
 
 
 def _index(node: Any, importer: Any) -> Any:
@@ -95,7 +111,7 @@ def _convolution(node: Any, importer: Any) -> Any:
     emit = importer.block_builder.emit
     result = emit(
         relax.op.nn.conv3d_transpose(
-            x, weight, stride, padding, more, dilation, groups, out_dtype="float32"
+            x, weight, stride, padding, more, dilation, groups, out_dtype=str(x.ty.dtype)
         )
     )
     if bias is None:
@@ -120,6 +136,8 @@ def _select(node: Any, importer: Any) -> Any:
 CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
+    "argmax.default": _place(relax.op.argmax),
+    "argmin.default": _place(relax.op.argmin),
     "convolution.default": _convolution,
     "grid_sampler_2d.default": _grid_sample,
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),

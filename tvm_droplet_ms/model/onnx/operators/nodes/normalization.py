@@ -153,6 +153,36 @@ class ReduceMin(_Extremum, onnx_frontend.ReduceMin):  # type: ignore[misc, name-
     of_nothing = np.inf
 
 
+class _Place:
+    """The place of an extremum, which is that of an element.
+
+    TVM begins with the place -1 and the least number, or the largest, and stays there where no
+    element is beyond it. Where the last place is asked for, that counts from the end.
+    """
+
+    @classmethod
+    def get_converter(cls, opset: int) -> Callable[..., Any]:
+        """The converter for a version of the operators."""
+        convert: Callable[..., Any] = super().get_converter(opset)  # type: ignore[misc]
+
+        def converted(bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
+            place = bb.emit(convert(bb, inputs, attr, params))
+            if not attr.get("select_last_index", 0):
+                return relax.op.maximum(place, relax.const(0, "int64"))
+            extent = shape_of(inputs[0])[attr.get("axis", 0)]
+            return relax.op.minimum(place, relax.const(extent - 1, "int64"))
+
+        return converted
+
+
+class ArgMax(_Place, onnx_frontend.ArgMax):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``ArgMax``."""
+
+
+class ArgMin(_Place, onnx_frontend.ArgMin):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``ArgMin``."""
+
+
 class ReduceMean(onnx_frontend.ReduceMean):  # type: ignore[misc, name-defined, unused-ignore]
     """Converts an ONNX ``ReduceMean``. TVM's kernel for integers has a wider type than it says."""
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -101,7 +101,8 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
     """The maxima of windows and their positions in the tensor.
 
     The positions are those of the first elements that equal the maxima, a reduction of their own:
-    TVM computes other numbers where a reduction of pairs that reads padding is vectorised.
+    TVM computes other numbers where a reduction of pairs that reads padding is vectorised. A window
+    of padding alone has the position of the last element of its plane.
     """
     sizes, strides, dilations, pads = (
         windows.sizes,
@@ -112,6 +113,8 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
     shape = [int(extent) for extent in data.shape]
     extents = shape[2:]
     size = prod(extents)
+    is_float = "float" in str(data.dtype)
+    largest = te.comm_reducer(lambda x, y: tirx.max(x, y), _least) if is_float else te.max
 
     def window(name: str) -> list[tirx.IterVar]:
         return [te.reduce_axis((0, k), name=f"{name}{n}") for n, k in enumerate(windows.kernel)]
@@ -125,8 +128,7 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
         inner = window("k")
         ats, inside = pixel(place, inner)
         source = (n, c, *ats)
-        least = te.min_value(data.dtype)
-        return te.max(tirx.if_then_else(inside, data[source], least), axis=inner)
+        return largest(tirx.if_then_else(inside, data[source], _least(data.dtype)), axis=inner)
 
     value = te.compute([*shape[:2], *sizes], maximum, name="max_pool")
 
@@ -136,14 +138,14 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
         flat = tirx.const(0, "int64")
         for d in range(len(sizes)):
             flat = flat * extents[d] + ats[d].astype("int64")
-        flat = flat + (n.astype("int64") * shape[1] + c.astype("int64")) * size
-        source, largest = (n, c, *ats), value(n, c, *place)
-        found = data[source] == largest
-        if "float" in str(data.dtype):  # A NaN, equal to nothing, has a position too.
+        plane = (n.astype("int64") * shape[1] + c.astype("int64")) * size
+        source = (n, c, *ats)
+        found = data[source] == value(n, c, *place)
+        if is_float:  # A NaN, equal to nothing, has a position too.
             found = tirx.any(found, tirx.isnan(data[source]))
         is_largest = tirx.if_then_else(inside, found, tirx.const(False, "bool"))
-        nowhere = tirx.const(1 << 62, "int64")
-        return te.min(tirx.Select(is_largest, flat, nowhere), axis=inner)
+        last = tirx.const(size - 1, "int64")
+        return te.min(tirx.Select(is_largest, plane + flat, plane + last), axis=inner)
 
     index = te.compute(value.shape, position, name="positions")
     if not is_column_major:
@@ -160,6 +162,11 @@ def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.
         return flat
 
     return [value, te.compute(index.shape, by_columns, name="by_columns")]
+
+
+def _least(dtype: Any) -> Any:
+    """The least value of a type: of floats, minus infinity, and not TVM's finite one."""
+    return tirx.const(-inf, dtype) if "float" in str(dtype) else te.min_value(dtype)
 
 
 class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-defined, unused-ignore]
