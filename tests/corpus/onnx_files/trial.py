@@ -107,6 +107,7 @@ def _reference(path: Path, entry: Entry) -> tuple[dict[str, np.ndarray], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")  # Exact without VNNI.
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = {value.name: _input(value, entry) for value in session.get_inputs()}
     return inputs, lambda: session.run(None, inputs)
