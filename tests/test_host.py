@@ -47,6 +47,8 @@ def test_extensions_that_the_machine_hides_are_turned_off(
     assert host.missing_extensions(features, target) == []
     kept = {str(name) for name in llvm_get_cpu_features(target)}
     assert not kept & (set(hidden) - {"mwaitx"})
+    kept_off = host.offered_by(features, Target({**named.export(), "mattr": ["-avx512vbmi"]}))
+    assert [str(name) for name in kept_off.attrs["mattr"]] == ["-avx512vbmi", *turned_off]
     monkeypatch.setattr(session_target, "host_features", lambda: features)
     if turned_off:
         name = turned_off[0][1:]

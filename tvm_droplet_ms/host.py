@@ -56,12 +56,12 @@ def offered_by(features: Mapping[str, bool], target: Target) -> Target:
 
     ``features``: those of the machine; see ``host_features``.
     """
-    missing: list[str] = []
     changed = target
     # One that is turned off turns off what builds on it, so that a few names suffice.
-    while absent := missing_extensions(features, changed):
-        missing.append(f"-{absent[0]}")
-        changed = Target({**target.export(), "mattr": missing})
+    for name in missing_extensions(features, target):
+        if name in missing_extensions(features, changed):
+            given = changed.attrs.get("mattr", ())
+            changed = Target({**changed.export(), "mattr": [*given, f"-{name}"]})
     return changed
 
 

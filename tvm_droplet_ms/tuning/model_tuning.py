@@ -60,7 +60,7 @@ def graph_passes(*, halves: bool = False, lanes: int = 16) -> list[NamedPass]:
 
 
 class ModelTuning:
-    """One run of ``tune``, or of one of its shapes, whose place is ``shape``, or in ``halves``."""
+    """One run of ``tune``, or of its shape ``shape``; ``halves``: whether it is in bfloat16."""
 
     def __init__(
         self,
