@@ -35,10 +35,11 @@ def units() -> list[DotUnit]:
 def dots() -> list[Dot]:
     half = half_unit(host_target())
     return [
-        Dot(lanes, unit.depth, *types)
+        Dot(lanes, unit.depth, *types, is_wide)
         for unit in (*units(), *([half] if half else []))
         for lanes in unit.lanes
         for types in product(unit.dtypes, repeat=2)
+        for is_wide in (False, True)[: 1 + unit.widens]
     ]
 
 
@@ -54,6 +55,9 @@ def library():
             return j // dot.lanes, k // dot.depth, j % dot.lanes, k % dot.depth
 
         schedule = Schedule(packed_dense(ROWS, COLUMNS, DEPTH, shape, where, (dot.shared, dot.own)))
+        if dot.is_wide:
+            copy = schedule.cache_read("c", 0, "global")
+            schedule.unsafe_set_dtype(copy, 0, "int16")
         row, column, step = schedule.get_loops(schedule.get_sblock("c"))
         columns, lanes = schedule.split(column, [None, dot.lanes])
         steps, products = schedule.split(step, [None, dot.depth])

@@ -81,6 +81,19 @@ def test_dense(target, types):
     check(module, [(48, 64), (64, 64)], types, lambda a, w: product(a, w.T), target)
 
 
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "uint8")], ids=["u8s8", "s8u8"])
+def test_without_vnni_what_lanes_share_is_stored_in_words(types):
+    """So that the loop over the products does not widen it; a record of such a schedule replays."""
+    shapes = [(48, 64), (64, 32)]
+    a, w = (te.placeholder(*each, name) for *each, name in zip(shapes, types, "aw", strict=True))
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((48, 32), lambda i, j: sum_of(a[i, k], w[k, j], k), "c")
+    module = module_of(te.create_prim_func([a, w, c]))
+    check(module, shapes, types, product, PLAIN)
+    for found in scheduled(module, PLAIN):
+        assert 'T.sblock_alloc_buffer((48, 64), "int16")' in str(found)
+
+
 def test_batch_matmul():
     shapes = [(2, 32, 32), (2, 32, 16)]
     check(batch_matmul(2, 32, 16, 32), shapes, ("uint8", "int8"), product)

@@ -7,7 +7,8 @@ share and as many of the lane's own. Those of bytes are exact for all values:
 - VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
   A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
   subtracted, by a second dot product.
-- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to.
+- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to. What all lanes
+  share is best widened before: in the loop that takes two shuffles for each two numbers.
   ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no
   signed word.
 
@@ -28,6 +29,7 @@ from tvm.target.codegen import target_has_features
 from tvm.tirx.script import builder as T
 
 BYTES = ("int8", "uint8")
+WORD = "int16"
 HALF = "bfloat16"
 HALVES = (HALF,)
 
@@ -47,17 +49,25 @@ class Dot:
     - ``depth``: the products that it adds to each; 4 with VNNI, or else 2.
     - ``shared``, ``own``: the types of the numbers that all lanes share, and of those that they do
       not.
+    - ``is_wide``: whether the shared bytes are stored as words.
     """
 
     lanes: int
     depth: int
     shared: str
     own: str
+    is_wide: bool = False
 
     @property
     def name(self) -> str:
         """The name under which it is registered."""
-        return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}"
+        wide = "_wide" if self.is_wide else ""
+        return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}{wide}"
+
+    @property
+    def stored(self) -> str:
+        """The type that the shared numbers are stored in."""
+        return WORD if self.is_wide else self.shared
 
     @property
     def sums(self) -> str:
@@ -79,6 +89,11 @@ class DotUnit:
     depth: int
     registers: int
     dtypes: tuple[str, ...] = BYTES
+
+    @property
+    def widens(self) -> bool:
+        """Whether bytes have to be widened to words, as without VNNI."""
+        return self.dtypes == BYTES and self.depth == _WORDS_DEPTH
 
 
 def dot_unit(target: Target) -> DotUnit | None:
@@ -113,9 +128,9 @@ def _has(target: Target, *features: str) -> bool:
 def register_dots() -> None:
     """Register all intrinsics, so that records replay that another machine has written."""
     of_bytes = product(_WORD_PRODUCTS, (_VNNI_DEPTH, _WORDS_DEPTH), BYTES, BYTES)
+    of_words = product(_WORD_PRODUCTS, (_WORDS_DEPTH,), BYTES, BYTES, (True,))
     of_halves = product(_WORD_PRODUCTS, (_HALVES_DEPTH,), HALVES, HALVES)
-    for lanes, depth, shared, own in (*of_bytes, *of_halves):
-        dot = Dot(lanes, depth, shared, own)
+    for dot in (Dot(*parts) for parts in (*of_bytes, *of_words, *of_halves)):
         if TensorIntrin.get(dot.name, allow_missing=True) is None:
             TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
 
@@ -128,9 +143,9 @@ def _description(dot: Dot) -> tirx.PrimFunc:
                 _regions(dot, shared, own, sums)
                 with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
                     lane, step = T.axis.remap("SR", [i, k])
-                    one, other = (
-                        value.astype(dot.sums) for value in (shared[step], own[lane, step])
-                    )
+                    # ``unsafe_set_dtype`` casts what is stored wider to what it was.
+                    one = shared[step].astype(dot.shared).astype(dot.sums)
+                    other = own[lane, step].astype(dot.sums)
                     T.buffer_store(sums, sums[lane] + one * other, [lane])
         return builder.get()
 
@@ -146,7 +161,7 @@ def _implementation(dot: Dot) -> tirx.PrimFunc:
                 _regions(dot, shared, own, sums)
                 total = add(
                     dot,
-                    shared.vload([0], f"{dot.shared}x{dot.depth}"),
+                    shared.vload([0], f"{dot.stored}x{dot.depth}"),
                     own.vload([0, 0], f"{dot.own}x{dot.lanes * dot.depth}"),
                     sums.vload([0], f"{dot.sums}x{dot.lanes}"),
                 )
@@ -155,7 +170,7 @@ def _implementation(dot: Dot) -> tirx.PrimFunc:
 
 
 def _arguments(dot: Dot) -> tuple[Any, Any, Any]:
-    shapes = ((dot.depth,), dot.shared), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), dot.sums)
+    shapes = ((dot.depth,), dot.stored), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), dot.sums)
     return tuple(
         T.arg(name, T.Buffer(shape, dtype, offset_factor=1))
         for name, (shape, dtype) in zip("ABC", shapes, strict=True)

@@ -7,6 +7,7 @@ compiled, where they are constant, and otherwise in each run.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import gt
 from typing import Any
 
@@ -21,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
 from ..entry_function import entry_function
-from .dot_intrinsics import DotUnit, imported_code, register_dots
+from .dot_intrinsics import WORD, DotUnit, imported_code, register_dots
 from .find_dot import FoundDot, find_dot
 
 FEWEST_USES = 16
@@ -69,6 +70,8 @@ class DotProducts(PyScheduleRule):
             if not is_constant and found.uses < FEWEST_USES:
                 return [sch]
             _pack(sch, block, found, is_constant)
+        if unit.widens:
+            found = _widen(sch, block, found)
         last = _inlined_consumers(sch, block)
         rows = _extent_of_rows(node, found)
         vectors = int(node.iter_vars[found.lane].dom.extent) // found.dot.lanes
@@ -133,6 +136,18 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
         inner = schedule.get_loops(copy)[-1]
         schedule.unroll(inner)
         schedule.annotate(inner, FINISHED, 1)
+
+
+def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
+    """Make a copy of what all lanes share that is stored in words; returns the dot product of it.
+
+    The copy is made once: it takes a hundredth of the time of the products.
+    """
+    reads = [region.source for region in schedule.get(block).reads]
+    place = next(n for n, source in enumerate(reads) if source.same_as(found.shared))
+    copy = schedule.cache_read(block, place, "global")
+    schedule.unsafe_set_dtype(copy, 0, WORD)
+    return replace(found, dot=replace(found.dot, is_wide=True))
 
 
 def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:

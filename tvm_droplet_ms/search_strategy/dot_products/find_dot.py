@@ -26,7 +26,7 @@ class FoundDot:
     - ``dot``: the intrinsic.
     - ``lane``, ``step``: the positions, among the block's axes, of that over the lanes and of that
       over the products of one lane.
-    - ``weights``: what is different in each lane.
+    - ``shared``, ``weights``: what all lanes share, and what is different in each.
     - ``packed_axes``: the axes of the weights over the lanes and over the products; None where they
       are packed already, which is that both are innermost.
     - ``uses``: how many times the block reads each weight.
@@ -35,6 +35,7 @@ class FoundDot:
     dot: Dot
     lane: int
     step: int
+    shared: Any
     weights: Any
     packed_axes: tuple[int, int] | None
     uses: float
@@ -59,10 +60,10 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
         if not steps.add(shared, 0, 1) or not steps.add(block.body, 1, 0):
             continue
         if steps.add(own, dot.depth, 1):
-            return FoundDot(dot, lane, step, own.source, None, uses)
+            return FoundDot(dot, lane, step, shared.source, own.source, None, uses)
         packed = steps.axes_to_pack(own)
         if packed is not None:
-            return FoundDot(dot, lane, step, own.source, packed, uses)
+            return FoundDot(dot, lane, step, shared.source, own.source, packed, uses)
     return None
 
 
