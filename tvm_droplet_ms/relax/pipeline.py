@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..host import parsed_target
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
@@ -120,7 +121,7 @@ def droplet_tuning_pipeline(
     RuntimeError
         When the pipeline runs: if another process tunes in `work_dir`. Not with 0 trials.
     """
-    target = Target(target)
+    target = parsed_target(target)
     check_trials("total_trials", total_trials, 0)
     if optimize_graph and target.kind.name != "llvm":
         raise ValueError(
