@@ -7,6 +7,7 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
 from ..compat.lazy_intrinsics import fast_start
+from ..flags import check_flag
 from ..host import check_offered, parsed_target
 from .build import export_shared_library
 from .builder import WarmBuilder
@@ -57,14 +58,14 @@ def fast_measure(
     ------
     ValueError
         If TVM does not know the target, this machine lacks vector extensions of it, or a number is
-        out of range.
+        out of range, or a flag is no bool.
     RuntimeError
         If this is not Linux.
     """
     require_linux("fast_measure")
     target = parsed_target(target)
     check_offered(target)
-    if process_wide:
+    if check_flag("process_wide", process_wide):
         fast_start()
     cpus = available_cpus()
     builder = WarmBuilder(
