@@ -116,6 +116,24 @@ class TestWorkDir:
         assert open_work_dir(first, TARGET, 1) == first
         assert open_work_dir(None, TARGET, 1).is_dir()
 
+    def test_lists_of_a_target_are_kept_as_lists(self, tmp_path):
+        target = Target({"kind": "llvm", "mcpu": "znver4", "mattr": ["-avx512f"], "host": "llvm"})
+        path = open_work_dir(tmp_path, target, 1) / "settings.json"
+        settings = json.loads(path.read_text())
+        kept = settings["target"]
+        assert (kept["mattr"], kept["keys"], kept["host"]["keys"]) == (
+            ["-avx512f"],
+            ["cpu"],
+            ["cpu"],
+        )
+        assert Target(kept).export() == target.export()
+        # As an earlier version wrote them.
+        kept |= {"mattr": '("-avx512f",)', "keys": '("cpu",)', "host": str(target.export()["host"])}
+        path.write_text(json.dumps(settings))
+        assert open_work_dir(tmp_path, target, 1) == tmp_path
+        with pytest.raises(ModelError, match=r"was made for target .*\['-avx512f'\]"):
+            open_work_dir(tmp_path, Target({"kind": "llvm", "mcpu": "znver4"}), 1)
+
     @pytest.mark.parametrize(
         ("cpu", "threads", "words"),
         [
