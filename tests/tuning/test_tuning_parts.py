@@ -334,6 +334,20 @@ def test_kernels_of_two_graphs_may_have_one_name(tmp_path):
     assert not watch.is_spent
 
 
+def test_a_progress_that_cannot_be_written_ends_no_run(tmp_path, caplog):
+    def broken(_line):
+        raise BrokenPipeError("nobody reads")
+
+    watch = Watch(tmp_path, progress=broken)
+    mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
+    tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
+    scheduler = SimpleNamespace(tasks_=tasks)
+    built, ran = BuilderResult("", None), RunnerResult([1e-6], None)
+    watch.callbacks[-1]._inst.apply(scheduler, 0, [None], [built], [ran])
+    watch.close()
+    assert caplog.messages[-1] == "the end of the progress is not shown: nobody reads"
+
+
 def test_records_that_do_not_reach_their_file_end_a_run(tmp_path):
     database = open_database(tmp_path)
     written = WrittenRecords(tmp_path, database)
