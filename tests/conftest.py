@@ -12,6 +12,16 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def pytest_configure(config):
+    """Have a worker of pytest-xdist that dies be a failure, and the others run the rest.
+
+    With one in its place, pytest-xdist 3.8 waits for ever where the last test of a file died, and
+    runs any other up to nine times.
+    """
+    if getattr(config.option, "maxworkerrestart", "") is None:
+        config.option.maxworkerrestart = "0"
+
+
 @pytest.fixture(autouse=True, scope="session")
 def intrinsics_that_are_parsed_quickly():
     """TVM's first ``TuneContext`` imports them all: in 2 s instead of 14 to 90."""

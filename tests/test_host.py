@@ -14,7 +14,7 @@ import threadpoolctl
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 from tvm_droplet_ms import host
-from tvm_droplet_ms.session import target as session_target
+from tvm_droplet_ms.measure import fast_measure
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target, kernel_target
 
@@ -49,11 +49,13 @@ def test_extensions_that_the_machine_hides_are_turned_off(
     assert not kept & (set(hidden) - {"mwaitx"})
     kept_off = host.offered_by(features, Target({**named.export(), "mattr": ["-avx512vbmi"]}))
     assert [str(name) for name in kept_off.attrs["mattr"]] == ["-avx512vbmi", *turned_off]
-    monkeypatch.setattr(session_target, "host_features", lambda: features)
+    monkeypatch.setattr(host, "host_features", lambda: features)
     if turned_off:
         name = turned_off[0][1:]
         with pytest.raises(ModelError, match=rf"has {name}, which this machine does not offer"):
             cpu_target(named, 1)
+        with pytest.raises(ValueError, match=rf"has {name}, .* expected .*host_target\(\), which"):
+            fast_measure(named)
         assert kernel_target(named, 1, here=False).attrs["mcpu"] == "znver4"
         named = target
     assert cpu_target(named, 1).attrs["mcpu"] == "znver4"

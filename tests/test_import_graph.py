@@ -14,7 +14,7 @@ PACKAGE = Path(tvm_droplet_ms.__file__).parent
 ROOT = PACKAGE.parent
 
 FLOORS = (
-    ("lazy", "report", "host", "deviation", "search_strategy", "prefetch"),
+    ("lazy", "flags", "report", "host", "deviation", "search_strategy", "prefetch"),
     ("compat", "progress"),
     ("model", "measure"),
     ("session", "profile", "display"),

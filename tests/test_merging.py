@@ -51,7 +51,10 @@ def test_all_schedules_are_kept_once_with_their_best_time(tmp_path):
     # The failed one stays so: its outputs may have been wrong.
     assert times_of(tmp_path / "c") == {8: [3.0, 1e10], 16: [5.0], 32: [7.0]}
     assert json.loads((tmp_path / "c" / "settings.json").read_text())["threads"] == 1
-    # What was joined can be joined again.
+    # An earlier version wrote lists as the text of tuples. What was joined can be joined again.
+    settings = json.loads((first / "settings.json").read_text())
+    settings["target"]["keys"] = '("cpu",)'
+    (first / "settings.json").write_text(json.dumps(settings))
     again = merge_work_dirs([tmp_path / "c", first], tmp_path / "d")
     assert (again.records, again.repeated) == (4, 3)
 

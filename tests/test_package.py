@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public names, imports, and registration with TVM."""
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -174,3 +176,35 @@ def test_a_specification_may_be_asked_for_without_an_import() -> None:
         [sys.executable, "-c", LOOKED_UP], capture_output=True, text=True, check=False
     )
     assert ended.stdout.split() == ["tvm.relax.pipeline", "True", "False"], ended.stderr
+
+
+def calls_with_flags():
+    """Public calls by name, and the arguments that each needs."""
+    from tvm_droplet_ms import cost_model, graph, measure
+
+    return {
+        tvm_droplet_ms.tune: (None,),
+        tvm_droplet_ms.tune_kernel: (None,),
+        tvm_droplet_ms.droplet_tuning_pipeline: (1, "llvm"),
+        tvm_droplet_ms.DropletTuneIRMod: ({}, "logs", 1),
+        tvm_droplet_ms.DropletStrategy: (),
+        cost_model.TransferModel: (),
+        graph.optimize: (None, "auto"),
+        measure.fast_measure: ("llvm",),
+        measure.WarmBuilder: (),
+        measure.PromptRunner: (),
+    }
+
+
+def test_flags_that_are_no_booleans_are_refused():
+    """``exact="no"`` would be true."""
+    refused = []
+    for call, arguments in calls_with_flags().items():
+        for name, parameter in inspect.signature(call).parameters.items():
+            if parameter.annotation in (bool, "bool"):
+                for value in ("no", None, 1):
+                    words = re.escape(f"{name}={value!r}: expected True or False")
+                    with pytest.raises(ValueError, match=words):
+                        call(*arguments, **{name: value})
+                refused.append(name)
+    assert {"exact", "learns", "paired", "layouts", "process_wide"} <= set(refused)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import threadpoolctl
@@ -40,6 +41,36 @@ def host_target(mcpu: str | None = None) -> Target:
         return Target({**target, "mcpu": mcpu})
     named = Target({**target, "mcpu": str(Target.from_device("cpu").attrs["mcpu"])})
     return offered_by(host_features(), named)
+
+
+def parsed_target(target: str | Mapping[str, Any] | Target) -> Target:
+    """The target that a user passed. Raises ``ValueError`` if TVM does not know it."""
+    if isinstance(target, Target):
+        return target
+    try:
+        return Target(target if isinstance(target, str) else dict(target))
+    # TVM raises several types for a target that it does not know.
+    except Exception as error:
+        example = '{"kind": "llvm", "mcpu": "haswell"}'
+        # Of a word, TVM says that it is no kind of code generator, or that options moved.
+        reason = f"expected a kind such as 'llvm', or a description such as '{example}'"
+        if not isinstance(target, str) or target.startswith("{"):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = f"{lines[-1].partition('. Target creation')[0]}; expected such as {example}"
+        raise ValueError(f"target {target!r} is not known to TVM: {reason}") from error
+
+
+def check_offered(target: Target, instead: str = "tvm_droplet_ms.host.host_target()") -> None:
+    """Check that this machine can run the kernels of a target.
+
+    ``instead``: what to pass for this machine. Raises ``ValueError`` if the target has vector
+    extensions that this machine hides.
+    """
+    if target.kind.name == "llvm" and (missing := missing_extensions(host_features(), target)):
+        raise ValueError(
+            f"target {target} has {missing[0]}, which this machine does not offer: its kernels "
+            f"would end with an illegal instruction; expected {instead}, which is {host_target()}"
+        )
 
 
 def host_features() -> dict[str, bool]:

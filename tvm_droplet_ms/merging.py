@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins the databases of several work directories into one."""
 
-import json
 import math
 import os
 import shutil
@@ -22,7 +21,7 @@ from .session.archive import replacing
 from .session.database import open_database
 from .session.one_writer import SecondWriterError, only_writer
 from .session.torn_database import RECORDS, WORKLOADS, lost_records, torn_ends
-from .session.work_dir import SETTINGS
+from .session.work_dir import SETTINGS, read_settings
 
 
 class MergeError(ValueError):
@@ -171,7 +170,7 @@ def _same_settings(directories: Sequence[Path]) -> str | None:
 
 def _parsed(text: str | None) -> object:
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else read_settings(text)
     except ValueError:
         return text
 

@@ -2,6 +2,7 @@
 """``droplet-ms tune`` of a single kernel."""
 
 import json
+import re
 
 import pytest
 
@@ -9,6 +10,7 @@ import tvm
 from tvm import te
 from tvm.ir import IRModule, save_json
 from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.target import Target
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cli.kernel import find_kernel, is_kernel
 
@@ -48,6 +50,14 @@ def test_what_is_no_kernel_ends_in_words(name, message, capsys):
     captured = capsys.readouterr()
     assert message in captured.err and captured.err.startswith("droplet-ms tune: error: ")
     assert not captured.out
+
+
+@pytest.mark.parametrize("target", ["haswell", "llvm-haswell", "llvm -mcpu=haswell", ""])
+def test_what_is_no_target_is_answered_by_one_that_is(target, capsys):
+    assert main(["tune", "dense", "--trials", "0", f"--target={target}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"droplet-ms tune: error: target {target!r} is not known to TVM: ")
+    assert Target(re.search(r"'({.*})'$", line)[1]).attrs["mcpu"] == "haswell"
 
 
 def test_a_file_of_another_kind_is_named(tmp_path, capsys):

@@ -31,6 +31,7 @@ def untuned(monkeypatch):
         (["dense", "--allow-bfloat16"], "--allow-bfloat16 does not apply to a kernel"),
         (["dense", "--against", "pytorch"], "--against does not apply to a kernel"),
         (["m.onnx", "--target", "cuda"], "--target does not apply to a model"),
+        (["m.onnx", "--target", ""], "--target does not apply to a model"),
         (["m.onnx", "--target-us", "3"], "--target-us does not apply to a model"),
         (["m.onnx", "--tracker", "h:1", "--key", "k"], "--tracker does not apply to a model"),
         (["m.onnx", "--key", "k"], "--key does not apply to a model"),

@@ -245,6 +245,11 @@ def test_a_damaged_line_and_another_target(run):
     finding = of_directory(run, "database")
     assert finding.state == "fault" and "line 1" in finding.text
     settings = json.loads((run / "settings.json").read_text())
+    # An earlier version wrote lists as the text of tuples.
+    old = {name: str(value) for name, value in host_target().export().items()}
+    for own in (settings["target"], old):
+        (run / "settings.json").write_text(json.dumps(settings | {"target": own}))
+        assert of_directory(run, "target").state == "ok"
     settings["target"]["mcpu"] = "cortex-a72"
     (run / "settings.json").write_text(json.dumps(settings))
     assert "tuned for cortex-a72" in of_directory(run, "target").text

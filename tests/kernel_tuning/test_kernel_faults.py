@@ -95,6 +95,14 @@ def test_kernels_that_hang_crash_and_run_out_of_memory(tmp_path, monkeypatch, me
     assert times.count([1e10]) == 3 and len(times) == 6
 
 
+def test_a_progress_that_cannot_be_written_ends_no_run(tmp_path, measuring, caplog):
+    def broken(_line):
+        raise BrokenPipeError("nobody reads")
+
+    assert tune(tmp_path, trials=4, progress=broken).trials == 4
+    assert "the end of the progress is not shown: nobody reads" in caplog.messages
+
+
 def test_all_builds_fail(tmp_path, measuring):
     measuring(error="LLVM: no such intrinsic\nand more")
     words = "could be measured for .*: all 4 failed; the first: LLVM: no such intrinsic$"

@@ -58,8 +58,16 @@ def test_numbers_out_of_range_are_named(make, argument, value):
 @pytest.mark.parametrize(
     ("target", "options", "words"),
     [
-        ("no_such_target", {}, "no_such"),
-        ({"kind": "llvm", "no_such_option": 1}, {}, "no_such"),
+        (
+            word,
+            {},
+            rf"target '{word}' is not known to TVM: expected a kind such as 'llvm', or .*\}}'$",
+        )
+        for word in ("haswell", "llvm-haswell", "llvm -mcpu=haswell", "no such target", "")
+    ]
+    + [
+        ({"kind": "llvm", "no_such_option": 1}, {}, "option 'no_such_option'.*; expected such as"),
+        ('{"kind": "llvm", "mcpu": 3}', {}, r"'mcpu': expected type 'str' but got 'int'; expected"),
         ("llvm", {"timeout_sec": 0}, "timeout_sec = 0, expected"),
     ],
 )

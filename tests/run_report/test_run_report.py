@@ -17,12 +17,14 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.script import tirx
 from tvm.target import Target
 from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cli.manifest import run_kept
 from tvm_droplet_ms.run_report.curve import apart
 from tvm_droplet_ms.run_report.decision_names import decision_names
 from tvm_droplet_ms.run_report.decision_worth import decision_worths
 from tvm_droplet_ms.run_report.page import write_report
 from tvm_droplet_ms.run_report.run_events import read_events
 from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history, target_names
+from tvm_droplet_ms.session.work_dir import open_work_dir
 
 
 def record(workload, secs, tile, choice, kinds=("SamplePerfectTile", "SampleCategorical")):
@@ -250,6 +252,16 @@ def test_nothing_to_report(tmp_path, run, capsys):
         file.write("[0, \n")
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 1
     assert "line 7 of" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_before_its_first_trial(tmp_path, capsys):
+    target = Target({"kind": "llvm", "num-cores": 1})
+    directory = open_work_dir(tmp_path / "tuned", target, 1)
+    assert "measured no schedule" in why_no_page(directory, capsys)
+    commanded = tmp_path / "commanded"
+    commanded.mkdir()
+    run_kept(commanded, {}, lambda: 1)
+    assert "measured no schedule" in why_no_page(commanded, capsys)
 
 
 def why_no_page(run, capsys):

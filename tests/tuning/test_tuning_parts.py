@@ -116,6 +116,24 @@ class TestWorkDir:
         assert open_work_dir(first, TARGET, 1) == first
         assert open_work_dir(None, TARGET, 1).is_dir()
 
+    def test_lists_of_a_target_are_kept_as_lists(self, tmp_path):
+        target = Target({"kind": "llvm", "mcpu": "znver4", "mattr": ["-avx512f"], "host": "llvm"})
+        path = open_work_dir(tmp_path, target, 1) / "settings.json"
+        settings = json.loads(path.read_text())
+        kept = settings["target"]
+        assert (kept["mattr"], kept["keys"], kept["host"]["keys"]) == (
+            ["-avx512f"],
+            ["cpu"],
+            ["cpu"],
+        )
+        assert Target(kept).export() == target.export()
+        # As an earlier version wrote them.
+        kept |= {"mattr": '("-avx512f",)', "keys": '("cpu",)', "host": str(target.export()["host"])}
+        path.write_text(json.dumps(settings))
+        assert open_work_dir(tmp_path, target, 1) == tmp_path
+        with pytest.raises(ModelError, match=r"was made for target .*\['-avx512f'\]"):
+            open_work_dir(tmp_path, Target({"kind": "llvm", "mcpu": "znver4"}), 1)
+
     @pytest.mark.parametrize(
         ("cpu", "threads", "words"),
         [
@@ -314,6 +332,20 @@ def test_kernels_of_two_graphs_may_have_one_name(tmp_path):
     assert [task.best_secs for task in watch.tasks] == [1e-6, 2e-5]
     assert [task.done for task in watch.tasks] == [1, 3]
     assert not watch.is_spent
+
+
+def test_a_progress_that_cannot_be_written_ends_no_run(tmp_path, caplog):
+    def broken(_line):
+        raise BrokenPipeError("nobody reads")
+
+    watch = Watch(tmp_path, progress=broken)
+    mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
+    tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
+    scheduler = SimpleNamespace(tasks_=tasks)
+    built, ran = BuilderResult("", None), RunnerResult([1e-6], None)
+    watch.callbacks[-1]._inst.apply(scheduler, 0, [None], [built], [ran])
+    watch.close()
+    assert caplog.messages[-1] == "the end of the progress is not shown: nobody reads"
 
 
 def test_records_that_do_not_reach_their_file_end_a_run(tmp_path):

@@ -80,12 +80,13 @@ def tune_one(
     """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
     from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
 
+    # Directories of earlier versions keep neither it nor a tracker.
+    target = getattr(options, "target", None)
     try:
         kernel: Any = find_kernel(options.model)
         result = tune_kernel(
             kernel,
-            # Directories of earlier versions keep neither it nor a tracker.
-            target=getattr(options, "target", None) or "auto",
+            target="auto" if target is None else target,
             threads=options.threads,
             trials=DEFAULT_TRIALS if options.trials is None else options.trials,
             time_budget_s=60.0 * minutes_left,

@@ -38,7 +38,7 @@ def check_options(options: argparse.Namespace) -> None:
     """
     one, others = ("a kernel", OF_MODELS) if is_kernel(options.model) else ("a model", OF_KERNELS)
     for name in others:
-        if getattr(options, name, None):
+        if (given := getattr(options, name, None)) or given == "":
             raise OptionError(
                 f"--{name.replace('_', '-')} does not apply to {one}, which {options.model!r} is: "
                 "leave it out"

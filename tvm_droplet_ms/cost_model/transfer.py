@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
+from ..flags import check_flag
 from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
 from .boosted_trees import OBJECTIVES, Objective
 from .features.cached_features import CachedFeatures
@@ -31,8 +32,7 @@ from .training_data import target_text
 register_error("ModelFileError", ModelFileError)
 
 _GROWTH = 1.2
-"""The model learns again when there are this many times as many samples, as TVM's ``XGBModel``
-does."""
+"""The growth of the samples after which the model learns again, as of TVM's ``XGBModel``."""
 
 
 @derived_object
@@ -100,7 +100,7 @@ class TransferModel(PyCostModel):
             )
         self._objective = objective
         self._adaptation_name = adaptation
-        self._learns = bool(learns)
+        self._learns = check_flag("learns", learns)
         self._seed = int(seed)
         self._begin(pretrained_model)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examines the directory of a run: its lock, its lines, its target."""
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -142,13 +141,13 @@ def _is_filled(path: Path) -> bool:
 
 def _target(directory: Path) -> Finding:
     from ..host import host_target
-    from ..session.work_dir import SETTINGS
+    from ..session.work_dir import SETTINGS, plain, read_settings
 
     path = directory / SETTINGS
     if not path.exists():
         return Finding("target", "ok", f"not known: there is no {SETTINGS}")
     try:
-        target = dict(json.loads(path.read_text(encoding="utf-8"))["target"])
+        target = dict(read_settings(path.read_text(encoding="utf-8"))["target"])
     except (ValueError, LookupError, TypeError):
         text = f"{path} is damaged: expected an object with the target"
         return Finding("target", "fault", text, "pass another work_dir")
@@ -156,7 +155,7 @@ def _target(directory: Path) -> Finding:
         return gpu_target(target)
     found, own = (
         " ".join(str(each[name]) for name in ("mcpu", "mattr") if name in each)
-        for each in (target, dict(host_target().export()))
+        for each in (target, plain(host_target().export()))
     )
     if own != found:
         return Finding(

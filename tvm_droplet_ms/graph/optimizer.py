@@ -14,6 +14,8 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ..flags import check_flag
+from ..host import parsed_target
 from ..model.bindings import weight_bytes
 from ..session.errors import ModelError
 from ..session.one_writer import SecondWriterError, only_writer
@@ -127,10 +129,11 @@ def optimize(
         raise ValueError(f"max_nodes is {max_nodes}, expected at least 1")
     if not time_budget_s > 0:
         raise ValueError(f"time_budget_s is {time_budget_s}, expected a positive number")
+    check_flag("layouts", layouts)
     if price is not None and work_dir is not None:
         raise ValueError("price and work_dir are both given: with a directory prices are measured")
     is_auto = isinstance(target, str) and target == "auto"
-    target = cpu_target("auto", 1) if is_auto else Target(target)
+    target = cpu_target("auto", 1) if is_auto else parsed_target(target)
     if target.kind.name != "llvm":
         raise ValueError(f"the target is of the kind {target.kind.name!r}, expected 'llvm': a CPU")
     options = _Options(tuple(rules), layouts, max_nodes, search, time_budget_s, seed)

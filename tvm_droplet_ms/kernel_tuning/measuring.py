@@ -101,6 +101,7 @@ class KernelRun:
             return rules.reason
         task = TaskState(self._name, trials, self.known, rules.best_secs)
         display = run_display(self._directory, progress)
+        shown = ProgressCallback(display, RunState([task]), {0: self._name})
         written = count_records(self._directory)
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
@@ -134,7 +135,7 @@ class KernelRun:
                     measure_callbacks=[
                         *MeasureCallback.create("default"),
                         *callbacks,
-                        ProgressCallback(display, RunState([task]), {0: self._name}),
+                        shown,
                     ],
                     seed=self._seed,
                     **measure,
@@ -146,7 +147,7 @@ class KernelRun:
             raise KernelError(f"{self._name} could not be tuned: {error}") from error
         finally:
             self.forecast = task.forecast
-            display.close()
+            shown.close()
             for part in measure.values():
                 part.close()
         why_ended = rules.reason or ("trials" if self.trials >= left else "converged")

@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.target import Target
 
+from ..flags import check_flag
 from .build import build_scheduled, export_tar, prepare_to_build
 from .failures import Failure, failure_path
 from .functions import check_functions
@@ -106,7 +107,7 @@ class WarmBuilder(PyBuilder):
     TypeError
         If a function cannot be pickled for the workers.
     ValueError
-        If a number is out of range.
+        If a number is out of range, or a flag is no bool.
     TaskFailed
         If the initializer raises or a function's name is not registered in the workers.
     RuntimeError
@@ -136,7 +137,7 @@ class WarmBuilder(PyBuilder):
         self.timeout_sec = timeout_sec
         self.f_build = f_build
         self.f_export = f_export
-        self.paired = paired
+        self.paired = check_flag("paired", paired)
         self.stats = BuildStats()
         if memory_limit_mb is None:
             memory = psutil.virtual_memory().total >> 20

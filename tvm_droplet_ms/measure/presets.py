@@ -7,6 +7,8 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
 from ..compat.lazy_intrinsics import fast_start
+from ..flags import check_flag
+from ..host import check_offered, parsed_target
 from .build import export_shared_library
 from .builder import WarmBuilder
 from .linux import require_linux
@@ -55,13 +57,15 @@ def fast_measure(
     Raises
     ------
     ValueError
-        If TVM does not know the target, or a number is out of range.
+        If TVM does not know the target, this machine lacks vector extensions of it, or a number is
+        out of range, or a flag is no bool.
     RuntimeError
         If this is not Linux.
     """
     require_linux("fast_measure")
-    target = Target(target)
-    if process_wide:
+    target = parsed_target(target)
+    check_offered(target)
+    if check_flag("process_wide", process_wide):
         fast_start()
     cpus = available_cpus()
     builder = WarmBuilder(

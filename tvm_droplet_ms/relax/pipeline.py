@@ -10,6 +10,8 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..flags import check_flag
+from ..host import parsed_target
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
@@ -114,14 +116,16 @@ def droplet_tuning_pipeline(
     Raises
     ------
     ValueError
-        If a number of trials is out of range, or a graph is to be optimized for another target
-        than a CPU. When the pipeline runs: if the module has no task to tune, the database in
-        `work_dir` cannot be read, or not all records could be written to it.
+        If a number of trials is out of range, a flag is no bool, or a graph is to be optimized for
+        another target than a CPU. When the pipeline runs: if the module has no task to tune, the
+        database in `work_dir` cannot be read, or not all records could be written to it.
     RuntimeError
         When the pipeline runs: if another process tunes in `work_dir`. Not with 0 trials.
     """
-    target = Target(target)
+    target = parsed_target(target)
     check_trials("total_trials", total_trials, 0)
+    check_flag("cpu_weight_prepack", cpu_weight_prepack)
+    check_flag("optimize_graph", optimize_graph)
     if optimize_graph and target.kind.name != "llvm":
         raise ValueError(
             f"optimize_graph=True with a target of the kind {target.kind.name!r}: expected 'llvm', "

@@ -16,6 +16,9 @@ from .decision_names import decision_names, is_parallel_extent
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
 
+_FIRST_FILES = ("settings.json", "command.json", WORKLOADS)
+"""What a run writes before its first trial: its target, its command, its kernels."""
+
 _POSTPROCESSORS = "EnterPostproc"
 
 
@@ -130,7 +133,7 @@ def _why_empty(directory: Path) -> str:
     """The reason why a directory has no records, in a sentence."""
     if not directory.is_dir():
         return f"there is no directory {os.fspath(directory)!r}: expected that of a run"
-    if (directory / WORKLOADS).exists():
+    if any((directory / name).exists() for name in _FIRST_FILES):
         return (
             f"the run of {os.fspath(directory)!r} measured no schedule, so that there is nothing "
             "to report: run it with more minutes or trials"

@@ -8,7 +8,7 @@ import tvm_ffi
 
 from tvm.target import Target
 
-from ..host import host_features, host_target, missing_extensions
+from ..host import check_offered, host_target, parsed_target
 from .cuda import cuda_target, device_target
 from .errors import ModelError
 
@@ -31,11 +31,11 @@ def _cpu_target(target: str | Mapping[str, Any] | Target, threads: int, *, here:
             "expected the kind llvm"
         )
     _refuse_foreign(given)
-    if here and (missing := missing_extensions(host_features(), given)):
-        raise ModelError(
-            f"target {given} has {missing[0]}, which this machine does not offer: its kernels "
-            f"would end with an illegal instruction; expected 'auto', which is {host_target()}"
-        )
+    if here:
+        try:
+            check_offered(given, "'auto'")
+        except ValueError as error:
+            raise ModelError(str(error)) from error
     return Target({**dict(given.export()), "num-cores": threads})
 
 
@@ -72,11 +72,9 @@ def _known(target: str | Mapping[str, Any] | Target) -> Target:
     if isinstance(target, str) and target == "auto":
         target = host_target()
     try:
-        return target if isinstance(target, Target) else Target(target)
-    # TVM raises several types for a target that it does not know.
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise ModelError(f"target {target!r} is not known to TVM: {first}") from error
+        return parsed_target(target)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
 
 
 def _refuse_foreign(target: Target) -> None:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of a tuning run."""
 
+import ast
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.target import Target
@@ -47,8 +50,7 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
 
 def _opened(directory: Path, target: Target, threads: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    settings = {"target": dict(target.export()), "threads": threads}
-    settings = json.loads(json.dumps(settings, default=str))
+    settings = {"target": plain(target.export()), "threads": threads}
     path = directory / SETTINGS
     if path.exists():
         _check(path, settings)
@@ -60,9 +62,35 @@ def _opened(directory: Path, target: Target, threads: int) -> Path:
     return directory
 
 
+def read_settings(text: str) -> Any:
+    """The settings in the text of their file. Raises ``ValueError`` if it is no JSON."""
+    settings = json.loads(text)
+    if isinstance(settings, dict) and "target" in settings:
+        settings["target"] = plain(settings["target"])
+    return settings
+
+
+def plain(value: Any) -> Any:
+    """An attribute of a target, or all of them, in the types of JSON.
+
+    Files of earlier versions have a list as the text of a tuple, and the host of a target, too, as
+    text.
+    """
+    if isinstance(value, str) and value.startswith(("(", "{")):
+        try:
+            return plain(ast.literal_eval(value))
+        except (ValueError, SyntaxError, TypeError):
+            return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(each) for each in value]
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
 def _check(path: Path, settings: dict[str, object]) -> None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_settings(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"{path} is no settings file: {error}; pass another work_dir") from error
     if not isinstance(found, dict):

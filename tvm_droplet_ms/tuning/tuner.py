@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
+from ..flags import check_flag
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError, RoundingError
 from ..session.given_inputs import is_integer, is_positive
@@ -148,7 +149,7 @@ def tune(
         If this is not Linux.
     """
     started = time.monotonic()
-    _check_numbers(threads, seed, time_budget_s, trials, tolerance, patience, stop)
+    _check_numbers(threads, seed, time_budget_s, trials, tolerance, patience, stop, exact)
     buckets = bucket_options(shapes, dims, shares, inputs)
     try:
         experience = Experience(prior, known)
@@ -265,6 +266,7 @@ def _check_numbers(
     tolerance: float | None,
     patience: int | None,
     stop: Stop,
+    exact: bool,
 ) -> None:
     check_threads(threads)
     if not is_integer(seed):
@@ -277,6 +279,7 @@ def _check_numbers(
         raise ModelError(f"patience={patience!r}: expected None or an int of at least 1")
     try:
         check_stop(stop)
+        check_flag("exact", exact)
     except ValueError as error:
         raise ModelError(str(error)) from error
     if tolerance is not None and not is_positive(tolerance):

@@ -58,12 +58,9 @@ class Watch:
         self.stop = stop
         self._patience = Patience(patience)
         displays: list[Display] = [self._patience, run_display(work_dir, progress)]
-        self._display = SeveralDisplays(displays)
         self._run = RunState()
-        self.callbacks: list[MeasureCallback] = [
-            *callbacks,
-            ProgressCallback(self._display, self._run),
-        ]
+        self._shown = ProgressCallback(SeveralDisplays(displays), self._run)
+        self.callbacks: list[MeasureCallback] = [*callbacks, self._shown]
 
     @property
     def tasks(self) -> list[TaskState]:
@@ -95,4 +92,4 @@ class Watch:
 
     def close(self) -> None:
         """The measurements have ended."""
-        self._display.close()
+        self._shown.close()

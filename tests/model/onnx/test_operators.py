@@ -13,8 +13,9 @@ from operator_runs import assert_same, assert_same_of, model_of, run_here
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.model.onnx.operators.nodes.pooling import _pool, _Windows
+from tvm_droplet_ms.model.onnx.operators.nodes.pooling import _Windows
 from tvm_droplet_ms.model.onnx.operators.nodes.signal import fourier_matrices
+from tvm_droplet_ms.model.window_maxima import pool_with_positions
 from tvm_droplet_ms.session.errors import ModelError
 
 RNG = np.random.default_rng(0)
@@ -109,7 +110,7 @@ def test_positions_are_the_same_where_they_are_vectorised():
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     x = normal(1, 2, 7, 8)
     data = te.placeholder(x.shape, "float32", name="x")
-    outputs = _pool(data, _Windows([7, 8], attributes), False)
+    outputs = pool_with_positions(data, _Windows([7, 8], attributes))
     schedule = Schedule(te.create_prim_func([data, *outputs]))
 
     def run():

@@ -92,6 +92,34 @@ class TestReductions:
             lambda x: (x.argmax(dim=0, keepdim=True), x.argmin(2), x.argmin()), torch.randn(2, 3, 4)
         )
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"kernel_size": 2},
+            {"kernel_size": (3, 2), "stride": (2, 3), "padding": (1, 0)},
+            {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2, "ceil_mode": True},
+        ],
+    )
+    def test_maxima_and_their_places_in_the_plane(self, options):
+        def pools(x):
+            one = F.max_pool2d(x[0], **options, return_indices=True)
+            return F.max_pool2d(x, **options, return_indices=True), one
+
+        check(pools, torch.randint(-3, 3, (2, 3, 9, 8)).float())
+        check(lambda x: F.max_pool2d(x, **options, return_indices=True)[1], torch.randn(2, 3, 9, 8))
+
+    def test_maxima_and_their_places_in_rows_and_volumes(self):
+        check(lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), torch.randn(2, 3, 9))
+        check(lambda x: F.max_pool3d(x, 2, return_indices=True), torch.randn(1, 2, 4, 6, 5))
+
+    def test_a_pool_of_minus_infinities_has_places_in_the_plane(self):
+        x = torch.full((1, 2, 4, 4), -torch.inf)
+        check(lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), x)
+
+    def test_a_pool_whose_places_nobody_asks_for_is_one_of_tvm(self):
+        imported = check(lambda x: F.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
+        assert "relax.nn.max_pool2d" in operators(imported.mod)
+
     def test_adaptive_maxima_of_uneven_windows(self):
         check(
             lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), torch.randn(1, 2, 7, 9)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from ....model.window_maxima import Windows, pool_with_positions
 from ....session.errors import ModelError
 from . import recurrent
 
@@ -54,6 +55,34 @@ def _inside(importer: Any, place: Any) -> Any:
     """The place of an extreme. TVM finds -1 where all are the number that it begins with."""
     zero = relax.const(0, str(place.ty.dtype))
     return importer.block_builder.emit(relax.op.maximum(place, zero))
+
+
+def _max_pool(axes: int) -> Callable[[Any, Any], Any]:
+    """``max_pool2d_with_indices`` and of volumes: TVM's importer has zeros for the indices."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        if all(user.args[1] == 0 for user in node.users):
+            return getattr(importer, f"_max_pool{axes}d_with_indices")(node)
+        x, kernel, *rest = _args(importer, node)
+        defaults = [kernel, [0] * axes, [1] * axes]
+        stride, padding, dilation = [*rest[:3], *defaults[len(rest[:3]) :]]
+        given = (kernel, stride or kernel, dilation, padding)
+        whole = [list(one) * (axes // len(one)) for one in given]
+        sizes = list(node.meta["val"][0].shape[-axes:])
+        windows = Windows(whole[0], whole[1], whole[2], whole[3], sizes)
+        emit = importer.block_builder.emit
+        is_batch = len(x.ty.shape) == axes + 2
+        pair = importer.block_builder.emit_te(
+            lambda data: pool_with_positions(data, windows, in_plane=True),
+            x if is_batch else emit(relax.op.expand_dims(x, 0)),
+            primfunc_name_hint="max_pool_indices",
+        )
+        if is_batch:
+            return pair
+        parts = [emit(relax.TupleGetItem(pair, at)) for at in range(2)]
+        return emit(relax.Tuple([emit(relax.op.squeeze(part, [0])) for part in parts]))
+
+    return convert
 
 
 def _index(node: Any, importer: Any) -> Any:
@@ -140,6 +169,8 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "argmin.default": _place(relax.op.argmin),
     "convolution.default": _convolution,
     "grid_sampler_2d.default": _grid_sample,
+    "max_pool2d_with_indices.default": _max_pool(2),
+    "max_pool3d_with_indices.default": _max_pool(3),
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,

@@ -3,18 +3,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, prod
 from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ....window_maxima import Windows, pool_with_positions
 from ...rewriting.pads import same_padding
 from ..operands import UnsupportedNode, shape_of, text
 
 
-class _Windows:
+class _Windows(Windows):
     """The windows of a pool: its padding in numbers, and how many there are along each axis."""
 
     def __init__(self, extents: Sequence[int], attr: dict[str, Any]) -> None:
@@ -92,81 +92,9 @@ class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined,
         is_column_major = bool(attr.get("storage_order", 0))
 
         def pool(data: te.Tensor) -> list[te.Tensor]:
-            return _pool(data, windows, is_column_major)
+            return pool_with_positions(data, windows, is_column_major=is_column_major)
 
         return bb.emit_te(pool, inputs[0], primfunc_name_hint="max_pool_indices")
-
-
-def _pool(data: te.Tensor, windows: _Windows, is_column_major: bool) -> list[te.Tensor]:
-    """The maxima of windows and their positions in the tensor.
-
-    The positions are those of the first elements that equal the maxima, a reduction of their own:
-    TVM computes other numbers where a reduction of pairs that reads padding is vectorised. A window
-    of padding alone has the position of the last element of its plane.
-    """
-    sizes, strides, dilations, pads = (
-        windows.sizes,
-        windows.strides,
-        windows.dilations,
-        windows.pads,
-    )
-    shape = [int(extent) for extent in data.shape]
-    extents = shape[2:]
-    size = prod(extents)
-    is_float = "float" in str(data.dtype)
-    largest = te.comm_reducer(lambda x, y: tirx.max(x, y), _least) if is_float else te.max
-
-    def window(name: str) -> list[tirx.IterVar]:
-        return [te.reduce_axis((0, k), name=f"{name}{n}") for n, k in enumerate(windows.kernel)]
-
-    def pixel(place: Sequence[Any], inner: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The pixel of an element of a window, and whether it is one of the image."""
-        ats = [place[d] * strides[d] + inner[d] * dilations[d] - pads[d] for d in range(len(sizes))]
-        return ats, tirx.all(*[tirx.all(at >= 0, at < extents[d]) for d, at in enumerate(ats)])
-
-    def maximum(n: Any, c: Any, *place: Any) -> Any:
-        inner = window("k")
-        ats, inside = pixel(place, inner)
-        source = (n, c, *ats)
-        return largest(tirx.if_then_else(inside, data[source], _least(data.dtype)), axis=inner)
-
-    value = te.compute([*shape[:2], *sizes], maximum, name="max_pool")
-
-    def position(n: Any, c: Any, *place: Any) -> Any:
-        inner = window("j")
-        ats, inside = pixel(place, inner)
-        flat = tirx.const(0, "int64")
-        for d in range(len(sizes)):
-            flat = flat * extents[d] + ats[d].astype("int64")
-        plane = (n.astype("int64") * shape[1] + c.astype("int64")) * size
-        source = (n, c, *ats)
-        found = data[source] == value(n, c, *place)
-        if is_float:  # A NaN, equal to nothing, has a position too.
-            found = tirx.any(found, tirx.isnan(data[source]))
-        is_largest = tirx.if_then_else(inside, found, tirx.const(False, "bool"))
-        last = tirx.const(size - 1, "int64")
-        return te.min(tirx.Select(is_largest, plane + flat, plane + last), axis=inner)
-
-    index = te.compute(value.shape, position, name="positions")
-    if not is_column_major:
-        return [value, index]
-
-    def by_columns(*place: Any) -> Any:
-        rest = tirx.floormod(index(*place), size)
-        flat = index(*place) - rest
-        stride = size
-        for extent in reversed(extents):
-            stride //= extent
-            flat = flat + tirx.floormod(rest, extent) * stride
-            rest = tirx.floordiv(rest, extent)
-        return flat
-
-    return [value, te.compute(index.shape, by_columns, name="by_columns")]
-
-
-def _least(dtype: Any) -> Any:
-    """The least value of a type: of floats, minus infinity, and not TVM's finite one."""
-    return tirx.const(-inf, dtype) if "float" in str(dtype) else te.min_value(dtype)
 
 
 class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-defined, unused-ignore]
