@@ -127,10 +127,17 @@ def _has(target: Target, *features: str) -> bool:
 @cache
 def register_dots() -> None:
     """Register all intrinsics, so that records replay that another machine has written."""
-    of_bytes = product(_WORD_PRODUCTS, (_VNNI_DEPTH, _WORDS_DEPTH), BYTES, BYTES)
-    of_words = product(_WORD_PRODUCTS, (_WORDS_DEPTH,), BYTES, BYTES, (True,))
-    of_halves = product(_WORD_PRODUCTS, (_HALVES_DEPTH,), HALVES, HALVES)
-    for dot in (Dot(*parts) for parts in (*of_bytes, *of_words, *of_halves)):
+    dots = [
+        Dot(lanes, depth, shared, own, is_wide)
+        for dtypes, depth, is_wide in (
+            (BYTES, _VNNI_DEPTH, False),
+            (BYTES, _WORDS_DEPTH, False),
+            (BYTES, _WORDS_DEPTH, True),
+            (HALVES, _HALVES_DEPTH, False),
+        )
+        for lanes, shared, own in product(_WORD_PRODUCTS, dtypes, dtypes)
+    ]
+    for dot in dots:
         if TensorIntrin.get(dot.name, allow_missing=True) is None:
             TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
 

@@ -85,7 +85,7 @@ def _factors(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
     types = [str(load.source.dtype) for load in loads]
     if not all(_is_plain(load.source) for load in loads) or not {*types} <= {*unit.dtypes}:
         return None
-    if str(total.ty) != Dot(1, unit.depth, *types).sums:
+    if str(total.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
         return None
     if loads[0].source.same_as(loads[1].source):
         return None  # A copy that is packed would take the place of both.
