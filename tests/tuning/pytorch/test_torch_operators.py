@@ -56,6 +56,18 @@ class TestIndexing:
     def test_windows(self):
         check(lambda x: (x.unfold(-1, 4, 2), x.unfold(1, 3, 3)), torch.randn(2, 9, 12))
 
+    def test_values_are_put_where_indices_say(self):
+        """TVM writes the kernel without blocks, on which its packing of weights ended."""
+        rows = torch.tensor([[0, 2, 1], [3, 0, 2]])
+        check(lambda x, y: x.scatter(0, rows, y) * 2, torch.randn(4, 3), torch.randn(2, 3))
+
+    def test_maxima_are_put_back(self):
+        def unpooled(x):
+            largest, places = F.max_pool2d(x.relu(), 2, return_indices=True)
+            return F.max_unpool2d(largest, places, 2)
+
+        check(unpooled, torch.randn(1, 3, 8, 6))
+
     @pytest.mark.parametrize("kernel, stride, padding, dilation", [(2, 2, 0, 1), (3, 2, 1, 2)])
     def test_windows_are_added_up(self, kernel, stride, padding, dilation):
         size = (8, 10)

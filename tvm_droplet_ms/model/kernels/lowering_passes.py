@@ -11,6 +11,7 @@ from tvm.ir import GenericConst, IRModule
 from tvm.relax import transform
 
 from ..bindings import Bindings, Expr, operator_name
+from ..scheduled import in_block
 from ..shared_constants import share_constants
 from .attention.fused_attention import fuse_attention
 from .block_names import name_blocks
@@ -18,6 +19,7 @@ from .channelwise import mark_channelwise
 from .fixed_layouts import keep_layouts
 from .groups.shuffled_convolution import read_shuffled
 from .inlining import limit_inlining
+from .kernel_pass import has_root_block, kernel_pass
 from .registration import legalize_map
 from .weight_reuse import mark_reused_weights
 
@@ -38,6 +40,7 @@ def lowering_passes(
         *([] if is_plain else _fusions()),
         transform.LegalizeOps({} if is_plain else legalize_map()),
         *([] if is_plain else [name_blocks()]),
+        keep_written(),
         transform.AnnotateTIROpPattern(),
         fold_where_constant(),
         transform.FuseOps(),
@@ -54,6 +57,11 @@ def lowering_passes(
 def _fusions() -> list[tvm.transform.Pass]:
     """What becomes one kernel before the operators do."""
     return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination()]
+
+
+def keep_written() -> tvm.transform.Pass:
+    """Make a pass that leaves kernels without blocks, such as ``scatter_elements``, as they are."""
+    return kernel_pass("KeepWritten", lambda f: None if has_root_block(f) else in_block(f))
 
 
 def fold_where_constant() -> tvm.transform.Pass:
