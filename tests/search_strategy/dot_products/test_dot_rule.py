@@ -18,7 +18,7 @@ from byte_kernels import (
 
 import tvm
 from tvm import te, topi
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.target import Target
@@ -28,8 +28,9 @@ from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
-from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
+from tvm_droplet_ms.search_strategy.dot_products.dot_rule import _widen, tile_lengths
 from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.search_strategy.dot_products.find_dot import find_dot
 
 HOST = Target({**host_target().export(), "num-cores": 1})
 TWO = Target({**host_target().export(), "num-cores": 2})
@@ -92,6 +93,30 @@ def test_without_vnni_what_lanes_share_is_stored_in_words(types):
     check(module, shapes, types, product, PLAIN)
     for found in scheduled(module, PLAIN):
         assert 'T.sblock_alloc_buffer((48, 64), "int16")' in str(found)
+
+
+def test_what_follows_reads_the_bytes_that_were_widened():
+    """A residual: with the copy for both there was no design space."""
+    a, w = te.placeholder((32, 64), "uint8", "a"), te.placeholder((64, 64), "int8", "w")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute((32, 64), lambda i, j: sum_of(a[i, k], w[k, j], k), "c")
+    after = te.compute((32, 64), lambda i, j: c[i, j] + a[i, j].astype("int32"), "after")
+    module = module_of(te.create_prim_func([a, w, after]))
+    shapes = [(32, 64), (64, 64)]
+    check(module, shapes, ("uint8", "int8"), lambda a, w: product(a, w) + a, PLAIN)
+
+
+def test_bytes_that_two_blocks_write_are_not_widened():
+    schedule = Schedule(dense(32, 64, 64, ("uint8", "int8")))
+    block = schedule.get_sblock("c")
+    found = find_dot(schedule.get(block), dot_unit(PLAIN))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(schedule), "cache_read", _refused)
+        assert _widen(schedule, block, found) is found
+
+
+def _refused(*_arguments, **_options):
+    raise ScheduleError("expected to be written by a single block")
 
 
 def test_batch_matmul():

@@ -9,6 +9,8 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 from tvm.relax import transform
+from tvm.target import Target
+from tvm.tirx import PrimFunc
 
 from ..bindings import Bindings, Expr, operator_name
 from ..scheduled import in_block
@@ -60,8 +62,17 @@ def _fusions() -> list[tvm.transform.Pass]:
 
 
 def keep_written() -> tvm.transform.Pass:
-    """Make a pass that leaves kernels without blocks, such as ``scatter_elements``, as they are."""
-    return kernel_pass("KeepWritten", lambda f: None if has_root_block(f) else in_block(f))
+    """Make a pass that leaves kernels without blocks, such as ``scatter_elements``, as they are.
+
+    Those of a GPU are left to TVM, which would bind the loops around the block to threads.
+    """
+
+    def keep(function: PrimFunc) -> PrimFunc | None:
+        target = Target.current(allow_none=True)
+        is_cpu = target is None or target.kind.name == "llvm"
+        return in_block(function) if is_cpu and not has_root_block(function) else None
+
+    return kernel_pass("KeepWritten", keep)
 
 
 def fold_where_constant() -> tvm.transform.Pass:

@@ -15,7 +15,7 @@ from tvm_ffi.structural import structural_walk
 
 from tvm.ir.expr import TensorLoad
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -141,11 +141,15 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
 def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
     """Make a copy of what all lanes share that is stored in words; returns the dot product of it.
 
-    The copy is made once: it takes a hundredth of the time of the products.
+    The copy is made once, for this block alone: what else reads the bytes goes on reading them.
+    Returns `found` where TVM makes no copy, as of a buffer that two blocks write.
     """
     reads = [region.source for region in schedule.get(block).reads]
     place = next(n for n, source in enumerate(reads) if source.same_as(found.shared))
-    copy = schedule.cache_read(block, place, "global")
+    try:
+        copy = schedule.cache_read(block, place, "global", consumer_blocks=[block])
+    except ScheduleError:
+        return found
     schedule.unsafe_set_dtype(copy, 0, WORD)
     return replace(found, dot=replace(found.dot, is_wide=True))
 
