@@ -69,7 +69,7 @@ def pool_with_positions(
         source = (n, c, *ats)
         found = data[source] == value(n, c, *place)
         if is_float:  # A NaN, equal to nothing, has a position too.
-            found = tirx.any(found, tirx.isnan(data[source]))
+            found = tirx.any(found, tirx.isnan(data[source].astype("float32")))
         is_largest = tirx.if_then_else(inside, found, tirx.const(False, "bool"))
         last = tirx.const(size - 1, "int64")
         return te.min(tirx.Select(is_largest, plane + flat, plane + last), axis=inner)
