@@ -19,6 +19,7 @@ import numpy as np
 
 from tvm_droplet_ms.bench.quantized_models import load_any_model
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
+from tvm_droplet_ms.search_strategy.factorisations import divisors
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PERFECT_TILE
 from tvm_droplet_ms.search_strategy.published.decisions import SpacePoint
 from tvm_droplet_ms.search_strategy.screening.native_vectors import register_floats
@@ -41,11 +42,11 @@ def register_tiles(extents: Sequence[int], lanes: int, registers: int) -> list[T
     """The tiles that registers hold and that load little: those of 0.75 of the peak and more.
 
     ``extents``: of the spatial loops, the channels last. A tile has a sum for each pixel and vector
-    and loads each of both once. Eight pixels of one vector run at half of the peak: LLVM transposes
-    them.
+    and loads each of both once. Eight pixels of one vector run at half of the peak: LLVM loads the
+    pixels of two steps ahead, and spills a sum for them.
     """
     *pixels, channels = extents
-    inner = [[n for n in range(1, min(e, MOST_PIXELS) + 1) if e % n == 0] for e in pixels]
+    inner = [_divisors(extent, MOST_PIXELS) for extent in pixels]
     found = []
     for each, vectors in product(product(*inner), MOST_VECTORS):
         count = prod(each)
@@ -93,11 +94,11 @@ def tiled_points(search: SearchContext, count: int) -> list[SpacePoint]:
 
 
 def _divisors(extent: int, most: int) -> list[int]:
-    return [n for n in range(1, min(extent, most) + 1) if extent % n == 0]
+    return [divisor for divisor in divisors(extent) if divisor <= most]
 
 
 def _split(extent: int, is_panel: bool, generator: random.Random) -> tuple[int, int, int]:
-    first = generator.choice(_divisors(extent, extent))
+    first = generator.choice(divisors(extent))
     rest = extent // first
     last = generator.choice(_divisors(rest, WIDEST_PANEL)) if is_panel else 1
     return first, rest // last, last
@@ -129,7 +130,7 @@ def main() -> None:
     parser.add_argument("--known", default="auto")
     parser.add_argument("--prior", default="auto")
     args = parser.parse_args()
-    strategy.TaskSeeds = TiledSeeds  # type: ignore[misc]
+    strategy.TaskSeeds = TiledSeeds
     for name in args.models:
         result = tune(
             load_any_model(name),

@@ -18,9 +18,10 @@ from byte_kernels import (
 
 import tvm
 from tvm import te, topi
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.script import tirx as T
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.host import host_target
@@ -28,9 +29,8 @@ from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
-from tvm_droplet_ms.search_strategy.dot_products.dot_rule import _widen, tile_lengths
+from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
 from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
-from tvm_droplet_ms.search_strategy.dot_products.find_dot import find_dot
 
 HOST = Target({**host_target().export(), "num-cores": 1})
 TWO = Target({**host_target().export(), "num-cores": 2})
@@ -106,17 +106,69 @@ def test_what_follows_reads_the_bytes_that_were_widened():
     check(module, shapes, ("uint8", "int8"), lambda a, w: product(a, w) + a, PLAIN)
 
 
+def test_two_products_of_the_same_bytes_are_both_widened():
+    a, w = te.placeholder((32, 64), "uint8", "a"), te.placeholder((64, 64), "int8", "w")
+    v = te.placeholder((64, 64), "int8", "v")
+    ks = [te.reduce_axis((0, 64), name) for name in "kr"]
+    c, d = (
+        te.compute((32, 64), lambda i, j: sum_of(a[i, k], each[k, j], k), name)
+        for k, each, name in zip(ks, (w, v), "cd", strict=True)
+    )
+    total = te.compute((32, 64), lambda i, j: c[i, j] + d[i, j], "total")
+    module = module_of(te.create_prim_func([a, w, v, total]))
+    shapes, types = [(32, 64), (64, 64), (64, 64)], ("uint8", "int8", "int8")
+    check(module, shapes, types, lambda a, w, v: product(a, w) + product(a, v), PLAIN)
+    for found in scheduled(module, PLAIN):
+        assert str(found).count('T.sblock_alloc_buffer((32, 64), "int16")') == 2
+
+
+def test_what_reads_another_sum_is_computed_behind_the_product():
+    """As a correction of a zero point by the sums of rows: there was no design space."""
+    a, w = te.placeholder((32, 64), "uint8", "a"), te.placeholder((64, 32), "int8", "w")
+    k, r = (te.reduce_axis((0, 64), name) for name in "kr")
+    c = te.compute((32, 32), lambda i, j: sum_of(a[i, k], w[k, j], k), "c")
+    rows = te.compute((32,), lambda i: te.sum(a[i, r].astype("int32"), r), "rows")
+    after = te.compute((32, 32), lambda i, j: c[i, j] - 3 * rows[i], "after")
+    module = module_of(te.create_prim_func([a, w, after]))
+
+    def expected(a, w):
+        return product(a, w) - 3 * a.astype("int64").sum(axis=1, keepdims=True)
+
+    check(module, [(32, 64), (64, 32)], ("uint8", "int8"), expected)
+
+
+@T.prim_func(s_tir=True)
+def joined(
+    a: T.Buffer((16, 64), "uint8"),
+    b: T.Buffer((16, 64), "uint8"),
+    w: T.Buffer((64, 32), "int8"),
+    d: T.Buffer((32, 32), "int32"),
+):
+    c = T.sblock_alloc_buffer((32, 64), "uint8")
+    for i, j in T.grid(16, 64):
+        with T.sblock("upper"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = a[vi, vj]
+    for i, j in T.grid(16, 64):
+        with T.sblock("lower"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi + 16, vj] = b[vi, vj]
+    for i, j, k in T.grid(32, 32, 64):
+        with T.sblock("d"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                d[vi, vj] = 0
+            d[vi, vj] = d[vi, vj] + T.Cast("int32", c[vi, vk]) * T.Cast("int32", w[vk, vj])
+
+
 def test_bytes_that_two_blocks_write_are_not_widened():
-    schedule = Schedule(dense(32, 64, 64, ("uint8", "int8")))
-    block = schedule.get_sblock("c")
-    found = find_dot(schedule.get(block), dot_unit(PLAIN))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(schedule), "cache_read", _refused)
-        assert _widen(schedule, block, found) is found
+    """TVM copies no buffer that two blocks write."""
+    shapes = [(16, 64), (16, 64), (64, 32)]
 
+    def expected(a, b, w):
+        return product(np.vstack([a, b]), w)
 
-def _refused(*_arguments, **_options):
-    raise ScheduleError("expected to be written by a single block")
+    check(module_of(joined), shapes, ("uint8", "uint8", "int8"), expected, PLAIN)
 
 
 def test_batch_matmul():
