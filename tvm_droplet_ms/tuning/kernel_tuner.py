@@ -85,6 +85,7 @@ class KernelTuner:
         self._make_priorities = make_priorities
         self._keep_measuring = keep_measuring
         self._measure: dict[str, Any] = {}
+        self._first_secs: dict[int, float] = {}
         self._timing = InsideTiming()
         self._workers = start_workers()
         self._objects = KernelObjects(target, self._workers)
@@ -143,7 +144,14 @@ class KernelTuner:
     def measure_picks(
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
     ) -> int:
-        """Measure the first picks of the kernels that weigh; see ``PickContest.run``."""
+        """Measure the first picks of the kernels that weigh; see ``PickContest.run``.
+
+        What the kernels take as they are says what there is to gain when they are tuned.
+        """
+        for task in kernels.tasks:
+            if str(task.task_name) in secs:
+                key = structural_hash(task.dispatched[0])
+                self._first_secs[key] = secs[str(task.task_name)] / int(task.weight)
         tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
         if stop.is_due or not tasks:
             return 0
@@ -160,7 +168,11 @@ class KernelTuner:
                 self._seed + 1,  # Other schedules than those that the pick was chosen from.
                 self._experience.known,
             )
-            return contest.run(tasks, kernels.picks, secs, stop, build_secs)
+            count = contest.run(tasks, kernels.picks, secs, stop, build_secs)
+        for pick in kernels.picks:
+            if pick.secs is not None:
+                self._first_secs[structural_hash(pick.mod)] = pick.secs
+        return count
 
     def best_secs(self, task: ExtractedTask) -> float:
         """The best measured time of a task in seconds; infinity where it has none."""
@@ -221,6 +233,7 @@ class KernelTuner:
                 should_stop=lambda: bool(stop.is_asked or self.watch.is_spent or written.lost),
                 make_priorities=self._make_priorities,
                 callbacks=[*self.watch.callbacks, written],
+                first_secs=self._first_secs,
                 seed=self._seed,
                 **self._measure,
             )

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto
 from onnx_models import model, node, value
 from operator_runs import WITHOUT_OVERFLOW, assert_same, run_here
-from quantized_graphs import Builder, random_network
+from quantized_graphs import TYPES, Builder, random_network
 
 from tvm_droplet_ms.model.bindings import operator_name
 from tvm_droplet_ms.model.integers.integer_products import compute_in_integers
@@ -147,8 +147,28 @@ def test_a_product_is_rescaled_and_rounded_to_even():
     assert found[2].tolist() == [12, 13, 14, 18, 8, 6, 127, -128]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("groups", "inputs", "outputs"), [(3, 4, 8), (2, 8, 4), (2, 16, 32)])
+def test_groups_of_fours_are_within_one_step(groups, inputs, outputs, dtype):
+    builder = Builder(groups, dtype)
+    data = builder.requantize("x")
+    weight = builder.weight(groups * outputs, inputs, 3, 3)
+    bias = builder.constant(builder.random.standard_normal(groups * outputs).astype(np.float32))
+    data = builder.add("Conv", data, weight, bias, group=groups, pads=[1, 0, 1, 2], strides=[1, 2])
+    output = builder.add("QuantizeLinear", data, *builder.parameters(0.05))
+    shape = [1, groups * inputs, 7, 9]
+    made = builder.model([value("x", shape)], output, TYPES[dtype][0])
+    assert products(made) == (1, 0)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
+    assert len(np.unique(expected)) > 20
+    steps = np.abs(found.astype(int) - expected.astype(int))
+    assert steps.max() <= 1
+    assert np.count_nonzero(steps) <= 1
+
+
 def test_what_is_not_understood_stays_dequantized_and_is_said():
-    """A convolution of two groups, and a product of two activations."""
+    """A convolution of groups of two inputs, and a product of two activations."""
     builder = Builder(5)
     data = builder.requantize("x")
     data = builder.requantize(builder.add("Conv", data, builder.weight(4, 2, 3, 3), group=2))

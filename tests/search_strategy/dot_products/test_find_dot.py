@@ -47,6 +47,13 @@ def test_lanes_divide_the_columns():
     assert found_in(convolution(8, 32, 16, groups=2)).dot.lanes == 8  # A vector in one group.
 
 
+def test_vectors_of_one_group_read_the_same_numbers():
+    assert found_in(dense(8, 96, 16)).vectors == 6
+    assert found_in(convolution(8, 16, 96)).vectors == 6
+    assert found_in(convolution(8, 16, 96, groups=2)).vectors == 3
+    assert found_in(convolution(8, 32, 32, groups=2)).vectors == 1
+
+
 def test_packed_weights_are_known():
     def right(j, k):
         return j // 16, k // 4, j % 16, k % 4

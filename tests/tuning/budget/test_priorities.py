@@ -187,6 +187,20 @@ def test_model_is_faster_than_by_gradient_and_by_turns(kind):
     assert geometric_mean(turns) > 1.05
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_known_times_of_first_picks_save_visits(kind):
+    """Where there is time for a part of the tasks only."""
+    ratios = []
+    for seed in range(12):
+        tasks = make_tasks(seed, kind=kind)
+        knowing = priorities_of(tasks)
+        for number, task in enumerate(tasks):
+            knowing.know(number, task.pick)
+        visiting = by_priorities(tasks, priorities_of(tasks), 40.0).latency()
+        ratios.append(visiting / by_priorities(tasks, knowing, 40.0).latency())
+    assert geometric_mean(ratios) > 1.1
+
+
 def test_gradient_of_the_comparison_is_the_published_one():
     """Two tasks, each visited once; then the larger weight * 0.8 * best / batches."""
     times = {0: (10.0,) * 9, 1: (6.0,) * 9}

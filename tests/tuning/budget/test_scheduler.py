@@ -128,6 +128,18 @@ def test_first_batches_are_in_order_of_weight_times_roofline(tmp_path):
         assert row.best_secs == best_secs(database, task)
 
 
+def test_kernels_whose_first_times_are_known_are_visited_by_what_there_is_to_gain(tmp_path):
+    tasks = [dense(8), dense(64), dense(16, weight=40)]
+    first = {structural_hash(task.dispatched[0]): 2e-5 for task in tasks}
+    first[structural_hash(tasks[0].dispatched[0])] = 1.0
+    run, builder, _ = tune(tasks, tmp_path, max_trials=2, first_secs=first)
+    assert [row.effort.trials for row in run.rows] == [2, 0, 0]
+    assert rows_of(builder.batches[0][0]) == 8
+    run, _, database = tune(tasks, tmp_path, max_trials=6, first_secs=first)
+    assert run.rows[0].best_secs == best_secs(database, tasks[0])
+    assert run.rows[0].effort.trials < 6
+
+
 def test_run_ends_within_a_batch_of_its_deadline(tmp_path):
     tasks = [dense(8), dense(16), dense(32)]
     clock = MadeUpClock()

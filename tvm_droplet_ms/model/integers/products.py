@@ -31,9 +31,9 @@ _LEAST_PRODUCTS = 27
 class Product:
     """A product of bytes with constant integers.
 
-    ``weight``: the integers, less ``shift``: they are of int8 then; in several groups, which no
-    instruction for bytes computes, of int16 where they need it. ``output_axis``: the axis of
-    the weight with the outputs. ``shift``: of each output. ``scale``: of each output; None for what
+    ``weight``: the integers, less ``shift``: they are of int8 then; in groups of one input, which
+    no instruction for bytes computes, of int16 where they need it. ``output_axis``: the axis of the
+    weight with the outputs. ``shift``: of each output. ``scale``: of each output; None for what
     is not scaled.
     """
 
@@ -153,7 +153,10 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
     if (scales != scales[:, :1]).any() or (high - low > _BYTE).any():
         return None
     is_grouped = name in CONVOLUTIONS and int(value.attrs.groups) > 1
-    is_signed = is_grouped | ((low >= -SHIFT) & (high < SHIFT))
+    is_depthwise = is_grouped and weight.values.shape[1] == 1
+    is_signed = is_depthwise | ((low >= -SHIFT) & (high < SHIFT))
+    if is_grouped and not is_signed.all():
+        return None  # The sums of bytes that a shift takes would be those of a group.
     shift = np.where(is_signed, 0, low + SHIFT)
     magnitude = np.abs(rows - shift[:, None]).sum(axis=1) + np.abs(shift) * rows.shape[1]
     # The sums of the bytes, and those of a zero point that is moved by 128.
@@ -177,17 +180,20 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
 
 
 def _is_plain(name: str, value: Expr) -> bool:
-    """True if a product has operands of known extents in ONNX's layout, and one group or one input
-    channel in a group."""
+    """True if a product has operands of known extents in ONNX's layout.
+
+    Groups of several inputs need four inputs and four outputs for each instruction.
+    """
     shapes = [static_shape(each) for each in (value, *value.args)]
     if None in shapes or any(0 in shape for shape in shapes if shape):
         return False
     if name == "relax.matmul":
         return all(len(shape or ()) >= 2 for shape in shapes)
     attrs = value.attrs
-    weight = shapes[2]
-    if int(attrs.groups) != 1 and (weight is None or weight[1] != 1):
-        return False
+    groups, weight = int(attrs.groups), shapes[2]
+    if groups > 1 and weight is not None and weight[1] > 1:
+        if weight[1] % _FOUR or weight[0] // groups % _FOUR:
+            return False
     return {*layouts_of(attrs)} <= {"NCHW", "OIHW", "NCW", "OIW"}
 
 

@@ -74,10 +74,9 @@ class DotProducts(PyScheduleRule):
             found = _widen(sch, block, found)
         last = _inlined_consumers(sch, block)
         rows = _extent_of_rows(node, found)
-        vectors = int(node.iter_vars[found.lane].dom.extent) // found.dot.lanes
         registers = unit.registers - _SPARE_REGISTERS
         spaces = []
-        for length in tile_lengths(rows, vectors, registers):
+        for length in tile_lengths(rows, found.vectors, registers):
             space = sch.copy()
             _tile(space, block, found, last, length, registers // length, self._is_parallel)
             spaces.append(space)
@@ -92,7 +91,8 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
     """The lengths of tiles, in vectors, that load least for each instruction.
 
     A tile of some rows and vectors has one load for each of both, and an accumulator for each pair.
-    ``rows``, ``vectors``: of the whole. ``registers``: the most accumulators.
+    ``rows``: of the whole. ``vectors``: those that have these rows. ``registers``: the most
+    accumulators.
     """
 
     def loads(length: int) -> float:

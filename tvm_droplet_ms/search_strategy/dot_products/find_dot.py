@@ -2,7 +2,7 @@
 """Finds the dot products that a block adds up, and how its weights must be packed for them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from tvm.ir.prim.expr import Add, Cast, Mul
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm, IterVar
 
+from ..factorisations import divisors
 from .dot_intrinsics import Dot, DotUnit
 
 
@@ -30,6 +31,8 @@ class FoundDot:
     - ``packed_axes``: the axes of the weights over the lanes and over the products; None where they
       are packed already, which is that both are innermost.
     - ``uses``: how many times the block reads each weight.
+    - ``vectors``: how many vectors in a row are multiplied by the same shared numbers: those of a
+      group, or all.
     """
 
     dot: Dot
@@ -39,6 +42,7 @@ class FoundDot:
     weights: Any
     packed_axes: tuple[int, int] | None
     uses: float
+    vectors: int
 
 
 def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
@@ -59,12 +63,22 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
         steps = _Steps(axes, lane, step, dot)
         if not steps.add(shared, 0, 1) or not steps.add(block.body, 1, 0):
             continue
-        if steps.add(own, dot.depth, 1):
-            return FoundDot(dot, lane, step, shared.source, own.source, None, uses)
-        packed = steps.axes_to_pack(own)
-        if packed is not None:
-            return FoundDot(dot, lane, step, shared.source, own.source, packed, uses)
+        is_packed = steps.add(own, dot.depth, 1)
+        packed = None if is_packed else steps.axes_to_pack(own)
+        if is_packed or packed is not None:
+            vectors = _vectors(axes, lane, step, shared, dot)
+            return FoundDot(dot, lane, step, shared.source, own.source, packed, uses, vectors)
     return None
+
+
+def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -> int:
+    """How many vectors in a row read the same shared numbers."""
+    counts = divisors(_extent(axes[lane]) // dot.lanes)
+    return next(
+        count
+        for count in reversed(counts)
+        if _Steps(axes, lane, step, replace(dot, lanes=count * dot.lanes)).add(shared, 0, 1)
+    )
 
 
 def _factors(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:

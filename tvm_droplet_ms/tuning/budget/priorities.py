@@ -3,8 +3,8 @@
 
 The rule, for a model whose kernels are tasks:
 
-1. Every task is visited once, in the order of its weight times its roofline: the seconds of the
-   model that are surely spent in it.
+1. Every task of which no time is known is visited once, in the order of its weight times its
+   roofline: the seconds of the model that are surely spent in it.
 2. Then the batch goes where it is expected to take most seconds off the model per second of wall
    clock: the weight of the task, times what is left between its best time and its roofline, times
    the share of that which its last batches closed, over the seconds that its batches take.
@@ -123,7 +123,7 @@ class Priorities:
         self._tasks = [_Progress(stake) for stake in stakes]
 
     def know(self, task: int, best_secs: float) -> None:
-        """Take over the best time of an earlier run: the task then counts as visited."""
+        """Take over the time of an earlier run, or of a first pick: it then counts as visited."""
         self._tasks[task].best_secs = min(self._tasks[task].best_secs, best_secs)
 
     def tell(self, task: int, best_secs: float, cost_secs: float) -> None:

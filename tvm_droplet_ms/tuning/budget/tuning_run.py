@@ -3,7 +3,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_ffi import structural_hash
@@ -36,7 +36,7 @@ _UNLIMITED = 2**30
 
 @dataclass(frozen=True)
 class TaskRow:
-    """The outcome of one task, its best time including those of earlier runs."""
+    """The outcome of one task, its best time including those that were known before."""
 
     name: str
     best_secs: float
@@ -74,6 +74,7 @@ def tune_tasks_by_clock(
     clock: Callable[[], float] = time.monotonic,
     make_priorities: Callable[..., Priorities] = Priorities,
     callbacks: Sequence[MeasureCallback] = (),
+    first_secs: Mapping[int, float] | None = None,
     seed: int = 0,
 ) -> TuningRun:
     """Tune the tasks of a model until the clock runs out.
@@ -88,6 +89,8 @@ def tune_tasks_by_clock(
     - ``make_priorities``: makes the rule that chooses the task of each batch; called as
       ``Priorities``.
     - ``callbacks``: told each batch, after TVM's own.
+    - ``first_secs``: the seconds of a call of the kernels as they are, by the structural hashes of
+      their workloads.
     """
     if math.isinf(deadline) and max_trials is None:
         raise ValueError("neither deadline nor max_trials is given: the run would not end")
@@ -102,6 +105,8 @@ def tune_tasks_by_clock(
         key = structural_hash(task.dispatched[0])
         if key in best:
             priorities.know(index, best[key][1])
+        if first_secs and key in first_secs:
+            priorities.know(index, first_secs[key])
     timing = TuningClock(
         priorities, len(tasks), deadline=deadline, should_stop=should_stop, clock=clock
     )
