@@ -10,8 +10,8 @@ import numpy as np
 
 from .model_zoo import ONNX_MODELS, light_onnx, load_model, torch_model
 
-KINDS = ("u8s8", "s8s8")
-"""The types of activations and weights."""
+KINDS = ("u8s8", "s8s8", "u8s7")
+"""The types of activations and weights; of 7 bits by ``reduce_range``."""
 
 BASES = ("resnet50", "mobilenet_v2", "squeezenet", "bert_4_layers")
 
@@ -48,7 +48,7 @@ def quantized_onnx(name: str) -> Any:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     base, _, kind = name.rpartition("_")
-    activations = QuantType.QUInt8 if kind == "u8s8" else QuantType.QInt8
+    activations = QuantType.QInt8 if kind == "s8s8" else QuantType.QUInt8
     with tempfile.TemporaryDirectory(prefix="droplet_quantized_") as folder:
         model, prepared, quantized = (Path(folder) / f"{part}.onnx" for part in "abc")
         write_onnx(base, model)
@@ -60,6 +60,7 @@ def quantized_onnx(name: str) -> Any:
             quant_format=QuantFormat.QDQ,
             activation_type=activations,
             weight_type=QuantType.QInt8,
+            reduce_range=kind == "u8s7",
         )
         return onnx.load(quantized)
 

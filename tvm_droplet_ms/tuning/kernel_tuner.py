@@ -175,9 +175,10 @@ class KernelTuner:
         return count
 
     def best_secs(self, task: ExtractedTask) -> float:
-        """The best measured time of a task in seconds; infinity where it has none."""
-        best = best_records(self.database, self._target).get(structural_hash(task.dispatched[0]))
-        return math.inf if best is None else best[1]
+        """The best time of a task in seconds, or that of its first pick; infinity for none."""
+        key = structural_hash(task.dispatched[0])
+        best = best_records(self.database, self._target).get(key)
+        return min(math.inf if best is None else best[1], self._first_secs.get(key, math.inf))
 
     def tune(
         self,

@@ -17,7 +17,7 @@ from tvm_droplet_ms.graph.pricing.kernels import kernel_of
 from tvm_droplet_ms.graph.relax.importer import import_function
 from tvm_droplet_ms.graph.rules import ALL_RULES
 from tvm_droplet_ms.graph.rules.rule import saturate
-from tvm_droplet_ms.model.kernels.weight_reuse import REUSES_WEIGHTS
+from tvm_droplet_ms.model.kernels.weights.weight_reuse import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 

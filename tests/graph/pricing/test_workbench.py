@@ -17,7 +17,7 @@ from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_
 from tvm_droplet_ms.graph.pricing.kernels import Kernel
 from tvm_droplet_ms.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
 from tvm_droplet_ms.graph.pricing.workbench import InTurns, Workbench
-from tvm_droplet_ms.model.kernels.weight_reuse import reuses_weights
+from tvm_droplet_ms.model.kernels.weights.weight_reuse import reuses_weights
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.budget.priorities import Stake
 from tvm_droplet_ms.tuning.compile.lowering import lower

@@ -28,7 +28,11 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
+    SMALL_WEIGHTS,
+    dot_unit,
+    half_unit,
+)
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
 from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
 
@@ -93,6 +97,28 @@ def test_without_vnni_what_lanes_share_is_stored_in_words(types):
     check(module, shapes, types, product, PLAIN)
     for found in scheduled(module, PLAIN):
         assert 'T.sblock_alloc_buffer((48, 64), "int16")' in str(found)
+
+
+@pytest.mark.parametrize("columns", [64, 24])
+def test_weights_of_seven_bits_are_multiplied_as_bytes(columns):
+    """Exact where all pairs of products are as large as they can be."""
+    module = dense(48, columns, 64)
+    module["main"] = module["main"].with_attr(SMALL_WEIGHTS, [1])
+    found = scheduled(module, PLAIN)
+    assert all("pmadd.ub.sw" in str(mod) for mod in found)
+    a = values(np.random.default_rng(0), (48, 64), "uint8")
+    w = np.random.default_rng(1).choice([-64, -64, 64, 64, 3], (columns, 64)).astype("int8")
+    a[0], w[0], w[1] = 255, 64, -64
+    for mod in found:
+        np.testing.assert_array_equal(run(mod, [a, w], PLAIN), product(a, w.T))
+
+
+def test_other_weights_and_signed_bytes_are_multiplied_as_words():
+    module = dense(48, 64, 64)
+    assert not any("pmadd.ub.sw" in str(mod) for mod in scheduled(module, PLAIN))
+    signed = dense(48, 64, 64, ("int8", "int8"))
+    signed["main"] = signed["main"].with_attr(SMALL_WEIGHTS, [1])
+    assert not any("pmadd.ub.sw" in str(mod) for mod in scheduled(signed, PLAIN))
 
 
 def test_what_follows_reads_the_bytes_that_were_widened():

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...model.kernels.reuse_distance import CACHE_BYTES
+from ...model.kernels.weights.reuse_distance import CACHE_BYTES
 from ..equality.egraph import EGraph
 from ..equality.language import ELEMENTWISE, Node, Operator, Tensor, Type, operator
 from ..extraction.implementations import Implementation, Layout, conversion, moves_nothing, stored

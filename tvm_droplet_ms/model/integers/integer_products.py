@@ -23,10 +23,10 @@ def compute_in_integers() -> tvm.transform.Pass:
     stays as it is: a bias, an activation, the rounding to bytes are elementwise, and are fused.
 
     Reshapes, transposes and maxima of pools are of bytes where they were of what is dequantised,
-    and what is quantised as it was dequantised is left out. Convolutions of groups that four does
-    not divide, products of two activations, and weights that are no signed bytes stay as they are:
-    dequantised. Returns the pass. It is for a graph in ONNX's layout whose constants are not
-    folded yet.
+    and what is quantised as it was dequantised is left out. Convolutions of groups of several
+    inputs that four does not divide, products of two activations, and weights that are no signed
+    bytes stay as they are: dequantised. Returns the pass. It is for a graph in ONNX's layout whose
+    constants are not folded yet.
     """
     return binding_pass("ComputeInIntegers", _rewrite, ["relax.astype"])
 

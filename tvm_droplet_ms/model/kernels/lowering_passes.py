@@ -23,7 +23,8 @@ from .groups.shuffled_convolution import read_shuffled
 from .inlining import limit_inlining
 from .kernel_pass import has_root_block, kernel_pass
 from .registration import legalize_map
-from .weight_reuse import mark_reused_weights
+from .weights.small_weights import mark_small_weights
+from .weights.weight_reuse import mark_reused_weights
 
 
 def lowering_passes(
@@ -35,8 +36,8 @@ def lowering_passes(
     compare with. ``packs_weights``: whether schedules may change the layout of weights, which then
     have to be packed. For a prepared graph (``model.prepare``), within the target. Where weights
     are packed, arguments that are constants are marked (``AttachAttrLayoutFreeBuffers``), and so
-    are kernels that find their weights in the caches (``mark_reused_weights``). The marks are part
-    of a workload's hash.
+    are kernels that find their weights in the caches (``mark_reused_weights``) or whose weights
+    have 7 bits (``mark_small_weights``). The marks are part of a workload's hash.
     """
     passes = [
         *([] if is_plain else _fusions()),
@@ -52,7 +53,7 @@ def lowering_passes(
     ]
     if packs_weights:
         passes += [transform.AttachAttrLayoutFreeBuffers(), keep_layouts()]
-        passes += [] if is_plain else [mark_reused_weights()]
+        passes += [] if is_plain else [mark_reused_weights(), mark_small_weights()]
     return passes
 
 

@@ -2,21 +2,22 @@
 """Tensor intrinsics for dot products of bytes, and of bfloat16.
 
 One of them adds, to each of some lanes of 32 bits, the products of a few numbers that all lanes
-share and as many of the lane's own. Those of bytes are exact for all values:
+share and as many of the lane's own. Those of bytes are exact for all values that they are for:
 
 - VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
   A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
   subtracted, by a second dot product.
 - ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to. What all lanes
   share is best widened before: in the loop that takes two shuffles for each two numbers.
-  ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, saturates: 2 * 255 * 127 is no
-  signed word.
+- ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, multiplies two unsigned bytes with
+  two signed ones, and saturates: 2 * 255 * 127 is no signed word. It is exact for weights of 7
+  bits, and ``vpmaddwd`` adds up what it gives.
 
 ``vdpbf16ps`` multiplies two bfloat16 each and adds them up in float32. TVM has no LLVM type for
 bfloat16, so a function in LLVM's own language makes vectors of it: see ``imported_code``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -30,14 +31,21 @@ from tvm.tirx.script import builder as T
 
 BYTES = ("int8", "uint8")
 WORD = "int16"
+SMALL_WEIGHTS = "tvm_droplet_ms.small_weights"
+"""The attribute of a kernel with the numbers of its weights that have 7 bits."""
+
+MOST_OF_SMALL = 64
+"""The largest magnitude of such a weight: 2 * 255 * 64 is a signed word, 2 * 255 * 65 is none."""
+
 HALF = "bfloat16"
 HALVES = (HALF,)
 
-_VNNI_DEPTH, _WORDS_DEPTH, _HALVES_DEPTH = 4, 2, 2
+_VNNI_DEPTH, _WORDS_DEPTH, _HALVES_DEPTH, _SMALL_DEPTH = 4, 2, 2, 4
 _SIGNS = -0x7F7F7F80
 """Four bytes of 128: by exclusive or, they make signed bytes of unsigned ones minus 128, and
 unsigned bytes of signed ones plus 128."""
 
+_BYTE_PRODUCTS = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
 _WORD_PRODUCTS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
@@ -50,6 +58,7 @@ class Dot:
     - ``shared``, ``own``: the types of the numbers that all lanes share, and of those that they do
       not.
     - ``is_wide``: whether the shared bytes are stored as words.
+    - ``is_small``: whether the lanes' own bytes have 7 bits.
     """
 
     lanes: int
@@ -57,11 +66,12 @@ class Dot:
     shared: str
     own: str
     is_wide: bool = False
+    is_small: bool = False
 
     @property
     def name(self) -> str:
         """The name under which it is registered."""
-        wide = "_wide" if self.is_wide else ""
+        wide = "_wide" if self.is_wide else "_small" if self.is_small else ""
         return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}{wide}"
 
     @property
@@ -83,17 +93,24 @@ class DotUnit:
     - ``depth``: see ``Dot``.
     - ``registers``: the number of its vector registers.
     - ``dtypes``: the types.
+    - ``is_small``: whether it is for unsigned bytes with signed ones of 7 bits alone.
     """
 
     lanes: tuple[int, ...]
     depth: int
     registers: int
     dtypes: tuple[str, ...] = BYTES
+    is_small: bool = False
 
     @property
     def widens(self) -> bool:
         """Whether bytes have to be widened to words, as without VNNI."""
         return self.dtypes == BYTES and self.depth == _WORDS_DEPTH
+
+    @property
+    def of_small(self) -> "DotUnit":
+        """The instructions for weights of 7 bits."""
+        return replace(self, depth=_SMALL_DEPTH, is_small=True)
 
 
 def dot_unit(target: Target) -> DotUnit | None:
@@ -137,6 +154,7 @@ def register_dots() -> None:
         )
         for lanes, shared, own in product(_WORD_PRODUCTS, dtypes, dtypes)
     ]
+    dots += [Dot(lanes, _SMALL_DEPTH, "uint8", "int8", is_small=True) for lanes in _BYTE_PRODUCTS]
     for dot in dots:
         if TensorIntrin.get(dot.name, allow_missing=True) is None:
             TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
@@ -161,6 +179,8 @@ def _implementation(dot: Dot) -> tirx.PrimFunc:
     add = _add_bytes if dot.depth == _VNNI_DEPTH else _add_words
     if dot.own in HALVES:
         add = _add_halves
+    if dot.is_small:
+        add = _add_small
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             shared, own, sums = _arguments(dot)
@@ -223,6 +243,17 @@ def _add_words(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
     return sums + tirx.call_llvm_pure_intrin(
         f"int32x{dot.lanes}", name, shared, tirx.Cast(words, own)
     )
+
+
+def _add_small(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
+    """``vpmaddubsw``, and ``vpmaddwd`` with ones."""
+    words = f"int16x{2 * dot.lanes}"
+    four = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
+    four = tirx.reinterpret(f"int8x{4 * dot.lanes}", four)
+    pairs = tirx.call_llvm_pure_intrin(words, f"llvm.x86.{_BYTE_PRODUCTS[dot.lanes]}", four, own)
+    ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * dot.lanes)
+    name = f"llvm.x86.{_WORD_PRODUCTS[dot.lanes]}"
+    return sums + tirx.call_llvm_pure_intrin(f"int32x{dot.lanes}", name, pairs, ones)
 
 
 def _add_halves(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:

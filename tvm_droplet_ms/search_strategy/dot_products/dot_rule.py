@@ -8,12 +8,8 @@ compiled, where they are constant, and otherwise in each run.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import gt
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
-from tvm.ir.expr import TensorLoad
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule import TuneContext
@@ -21,8 +17,15 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
-from ..entry_function import entry_function
-from .dot_intrinsics import WORD, DotUnit, imported_code, register_dots
+from ..register_tiles.tiling import (
+    FINISHED,
+    FREE,
+    inlined_consumers,
+    is_marked,
+    is_plain,
+    perfect_tile,
+)
+from .dot_intrinsics import SMALL_WEIGHTS, WORD, DotUnit, imported_code, register_dots
 from .find_dot import FoundDot, find_dot
 
 FEWEST_USES = 16
@@ -31,11 +34,6 @@ FEWEST_USES = 16
 _SPARE_REGISTERS = 4
 _MOST_SPACES = 3
 _MOST_UNROLLED = 8
-FINISHED = "pragma_unroll_explicit"
-"""``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
-of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
-loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
-
 IMPORTED = "pragma_import_llvm"
 
 _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
@@ -61,18 +59,17 @@ class DotProducts(PyScheduleRule):
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
         """The design spaces: one for each length of the tiles in vectors."""
         node = sch.get(block)
-        finds = ((unit, find_dot(node, unit)) for unit in self._units)
-        unit, found = next((find for find in finds if find[1] is not None), (None, None))
-        if unit is None or found is None or len(sch.get_loops(block)) != len(node.iter_vars):
+        unit, found = self._find(sch, node)
+        if unit is None or found is None or not is_plain(sch, block):
             return [sch]
         if found.packed_axes is not None:
-            is_constant = _is_layout_free(sch, found.weights)
+            is_constant = is_marked(sch, found.weights, FREE)
             if not is_constant and found.uses < FEWEST_USES:
                 return [sch]
             _pack(sch, block, found, is_constant)
         if unit.widens:
             found = _widen(sch, block, found)
-        last = _inlined_consumers(sch, block)
+        last = inlined_consumers(sch, block)
         rows = _extent_of_rows(node, found)
         registers = unit.registers - _SPARE_REGISTERS
         spaces = []
@@ -81,6 +78,16 @@ class DotProducts(PyScheduleRule):
             _tile(space, block, found, last, length, registers // length, self._is_parallel)
             spaces.append(space)
         return spaces
+
+    def _find(self, schedule: Schedule, node: Any) -> tuple[DotUnit | None, FoundDot | None]:
+        """The dot products of a block, and the instructions for them."""
+        finds = ((unit, find_dot(node, unit)) for unit in self._units)
+        unit, found = next((find for find in finds if find[1] is not None), (None, None))
+        if unit is None or found is None or not unit.widens:
+            return unit, found
+        is_small = is_marked(schedule, found.weights, SMALL_WEIGHTS)
+        small = find_dot(node, unit.of_small) if is_small else None
+        return (unit, found) if small is None else (unit.of_small, small)
 
     def clone(self) -> ScheduleRule:
         """A rule for the same CPU."""
@@ -101,12 +108,6 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
 
     lengths = [length for length in range(1, min(vectors, registers) + 1) if vectors % length == 0]
     return sorted(lengths, key=loads)[:_MOST_SPACES]
-
-
-def _is_layout_free(schedule: Schedule, weights: Any) -> bool:
-    function = entry_function(schedule.mod)
-    free = (function.attrs or {}).get("layout_free_buffers", ())
-    return any(function.params[int(number)].same_as(weights) for number in free)
 
 
 def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
@@ -153,58 +154,6 @@ def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
         return found
     schedule.unsafe_set_dtype(copy, 0, WORD)
     return replace(found, dot=replace(found.dot, is_wide=True))
-
-
-def _inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Inline what follows into the last block; None, and nothing inlined, if a tile does not do.
-
-    Each element is computed of that element of the block before. There may be fewer elements, where
-    the product has copies of its last rows.
-    """
-    chain: list[SBlockRV] = [block]
-    while consumers := schedule.get_consumers(chain[-1]):
-        # What reads another block, such as a second product, cannot be moved into these loops.
-        if len(consumers) > 1 or len(schedule.get_producers(consumers[0])) > 1:
-            return None
-        if not _follows(schedule.get(consumers[0]), schedule.get(chain[-1])):
-            return None
-        chain.append(consumers[0])
-    for producer in chain[1:-1]:
-        schedule.compute_inline(producer)
-    return chain[-1] if len(chain) > 1 else None
-
-
-def _follows(after: Any, before: Any) -> bool:
-    """True if a block reads another one at the place that it computes alone."""
-    places = [axis.var for axis in after.iter_vars]
-    value = getattr(after.body, "value", None)
-    if value is None or any(axis.iter_type != IterVar.DataPar for axis in after.iter_vars):
-        return False
-    (made,) = before.writes
-    (written,) = after.writes
-    reads: list[Any] = []
-
-    def look(load: Any) -> None:
-        if load.source.same_as(made.source):
-            reads.append(load.indices)
-
-    structural_walk(value, (TensorLoad, look))
-    extents = [int(extent) for extent in made.source.shape]
-    own = [int(extent) for extent in written.source.shape]
-    return (
-        len(own) == len(extents)
-        and not any(map(gt, own, extents))
-        and bool(reads)
-        and all(_are(indices, places, extents) for indices in (*reads, after.body.indices))
-    )
-
-
-def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
-    """True if indices are variables, but for axes of one element."""
-    return len(indices) == len(places) and all(
-        place.same_as(index) or extent == 1
-        for index, place, extent in zip(indices, places, extents, strict=True)
-    )
 
 
 def _row_axis(node: Any, found: FoundDot) -> int | None:
@@ -280,9 +229,3 @@ def _tile(
     zeros = schedule.decompose_reduction(dot, sums[0])
     schedule.vectorize(schedule.get_loops(schedule.get_child_blocks(zeros)[0])[-1])
     schedule.tensorize(dot, found.dot.name)
-
-
-def perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
-    """Split a loop into parts of sampled extents, the innermost of at most ``most``."""
-    factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=most)
-    return list(schedule.split(loop, factors))

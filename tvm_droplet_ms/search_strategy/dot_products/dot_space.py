@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design space of dot products, in place of TVM's, which is wrong for bytes."""
+"""The design spaces of products: for bytes in place of TVM's, for floats beside it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from tvm_ffi.structural import structural_walk
 
 from tvm.ir import IRModule
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.mutator import Mutator
 from tvm.s_tir.meta_schedule.postproc import Postproc
@@ -16,11 +16,18 @@ from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
+from ..register_tiles.find_product import find_product
+from ..register_tiles.tile_rule import RegisterTiles
+from ..screening.native_vectors import register_bytes
 from .dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
 from .dot_rule import DotProducts
 
 FROM_TARGET = "post-order-apply"
 """TVM's name of the space whose rules go by the target."""
+
+TILED_REGISTER, _REGISTERS = 32, 16
+"""The bytes of the registers of AVX2, and their number: there tiles were measured. The tiles of
+AVX-512 and NEON, of 28 sums, divide most loops."""
 
 _BROKEN = ("dot_16x4_vnni", "dot_16x4_avx512")
 """The intrinsics of TVM's rules (``tensor_intrin/x86.py``)."""
@@ -33,37 +40,62 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
     another rule vectorizes the loops around it, which does not compile, and weights that are not
     packed match it and give wrong numbers. Kernels that read bytes get ``DotProducts`` in its
-    place, and so do those that read bfloat16, for which TVM has no rule. ``space``: what was asked
-    for. Returns `space`, or another one in place of ``FROM_TARGET``.
+    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2, products of
+    floats get ``RegisterTiles`` beside TVM's rules. ``space``: what was asked for. Returns `space`,
+    or another one in place of ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET
-    if not (is_default and is_x86 and _reads_narrow(mod)):
+    if not (is_default and is_x86):
         return space
-    return _space_of_dots(target)
+    if _reads_narrow(mod):
+        return _space_of_dots(target)
+    return _space_of_tiles(target) if _wants_tiles(mod, target) else space
 
 
 def sound_schedules(
     schedules: Sequence[Schedule], mod: IRModule, target: Target, seed: int
 ) -> Sequence[Schedule]:
-    """The design spaces of a kernel, those of the sound space where TVM's rules tensorized it.
+    """The design spaces of a kernel: those of ``sound_space`` where TVM's were asked for.
 
-    ``schedules``: of the space that was asked for, one for each design space.
+    ``schedules``: of the space that was asked for, one for each design space. Others than TVM's are
+    left as they are, but for those that TVM's rules tensorized.
     """
-    if not any(_is_broken(schedule) for schedule in schedules):
-        return schedules
-    space = _space_of_dots(target)
-    context = TuneContext(mod, target=target, space_generator=space, rand_state=seed)
-    return list(context.generate_design_space())
+
+    def made(space: PostOrderApply | str) -> list[Schedule]:
+        context = TuneContext(mod, target=target, space_generator=space, rand_state=seed)
+        return list(context.generate_design_space())
+
+    if any(_is_broken(schedule) for schedule in schedules):
+        return made(_space_of_dots(target))
+    if _wants_tiles(mod, target) and _steps(schedules) == _steps(made(FROM_TARGET)):
+        return made(_space_of_tiles(target))
+    return schedules
+
+
+def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:
+    """The kinds of the instructions of some schedules."""
+    return [[str(inst.kind.name) for inst in each.trace.insts] for each in schedules]
 
 
 def _space_of_dots(target: Target) -> PostOrderApply:
-    rules = list(ScheduleRule.create("llvm"))
     units = [unit for unit in (dot_unit(target), half_unit(target)) if unit is not None]
-    if units:
-        # Behind the rules that inline, before those that would tile the same blocks.
-        place = next(n for n, rule in enumerate(rules) if isinstance(rule, AddRFactor))
-        rules.insert(place, DotProducts(units, int(target.attrs.get("num-cores", 1)) > 1))
+    return _space_with(*([DotProducts(units, _is_parallel(target))] if units else []))
+
+
+def _space_of_tiles(target: Target) -> PostOrderApply:
+    return _space_with(RegisterTiles(TILED_REGISTER // 4, _REGISTERS, _is_parallel(target)))
+
+
+def _is_parallel(target: Target) -> bool:
+    return int(target.attrs.get("num-cores", 1)) > 1
+
+
+def _space_with(*added: ScheduleRule) -> PostOrderApply:
+    rules = list(ScheduleRule.create("llvm"))
+    # Behind the rules that inline, before those that would tile the same blocks.
+    place = next(n for n, rule in enumerate(rules) if isinstance(rule, AddRFactor))
+    rules[place:place] = added
     return PostOrderApply(
         sch_rules=rules, postprocs=Postproc.create("llvm"), mutator_probs=Mutator.create("llvm")
     )
@@ -74,6 +106,17 @@ def _reads_narrow(mod: IRModule) -> bool:
     for _, func in mod.functions_items():
         structural_walk(func, (TensorLoad, loads.append))
     return any(str(load.source.dtype) in (*BYTES, *HALVES) for load in loads)
+
+
+def _wants_tiles(mod: IRModule, target: Target) -> bool:
+    """True if a kernel adds up products of floats in one block; spaces of several multiply."""
+    # CPUs with AVX alone have these registers, too, and no instruction that multiplies and adds.
+    if register_bytes(target) != TILED_REGISTER or dot_unit(target) is None:
+        return False
+    blocks: list[Any] = []
+    for _, func in mod.functions_items():
+        structural_walk(func, (SBlock, blocks.append))
+    return sum(find_product(block) is not None for block in blocks) == 1
 
 
 def _is_broken(schedule: Schedule) -> bool:

@@ -59,7 +59,8 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
     shared, own = factors
     uses = prod(_extent(axis) for axis in axes) / prod(map(int, own.source.shape))
     for lane, step, lanes in _axes(axes, unit):
-        dot = Dot(lanes, unit.depth, str(shared.source.dtype), str(own.source.dtype))
+        types = str(shared.source.dtype), str(own.source.dtype)
+        dot = Dot(lanes, unit.depth, *types, is_small=unit.is_small)
         steps = _Steps(axes, lane, step, dot)
         if not steps.add(shared, 0, 1) or not steps.add(block.body, 1, 0):
             continue
@@ -98,6 +99,8 @@ def _factors(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
         return None
     types = [str(load.source.dtype) for load in loads]
     if not all(_is_plain(load.source) for load in loads) or not {*types} <= {*unit.dtypes}:
+        return None
+    if unit.is_small and types != ["uint8", "int8"]:
         return None
     if str(total.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
         return None

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 
 from tvm.s_tir import Trace
+from tvm.s_tir.schedule import Instruction
 
 from ..design_spaces import DesignSpaces
 from ..factorisations import extent_distance, refit_tile
-from ..published.decision_kinds import PERFECT_TILE
+from ..published.decision_kinds import CATEGORICAL, PERFECT_TILE, DecisionKind
 from ..published.decisions import Sketch, SpacePoint
 from ..published.neighbourhood import Point
 
@@ -113,9 +114,7 @@ class _Fit:
         self.task = TunedTask.from_trace(trace)
         self._extents = self.task.extents
         self._limits = [
-            PERFECT_TILE.max_innermost_factor(trace.insts[decision.inst])
-            if decision.kind == PERFECT_TILE
-            else -1
+            _limit(decision.kind, trace.insts[decision.inst])
             for decision in spaces.sketches[index].decisions
         ]
 
@@ -129,6 +128,16 @@ class _Fit:
         point: Point = ()
         values = zip(tuned.kinds, tuned.values, self.task.values, self._limits, strict=True)
         for kind, value, start, limit in values:
-            is_tile = kind == PERFECT_TILE.name
-            point += refit_tile(value, prod(start), limit) if is_tile else value
+            if kind == PERFECT_TILE.name:
+                value = refit_tile(value, prod(start), limit)
+            elif kind == CATEGORICAL.name:
+                value = (min(value[0], limit),)
+            point += value
         return self.index, point
+
+
+def _limit(kind: DecisionKind, inst: Instruction) -> int:
+    """The limit of an innermost factor, or the last of some candidates; -1 for none."""
+    if kind == PERFECT_TILE:
+        return PERFECT_TILE.max_innermost_factor(inst)
+    return len(inst.attrs[0]) - 1 if kind == CATEGORICAL else -1

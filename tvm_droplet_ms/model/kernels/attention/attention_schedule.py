@@ -12,7 +12,8 @@ from ....search_strategy.dot_products.dot_intrinsics import (
     imported_code,
     register_dots,
 )
-from ....search_strategy.dot_products.dot_rule import FINISHED, IMPORTED, perfect_tile
+from ....search_strategy.dot_products.dot_rule import IMPORTED
+from ....search_strategy.register_tiles.tiling import FINISHED, perfect_tile
 from .attention_compute import row_unit
 from .attention_packing import LANES, PAIR
 

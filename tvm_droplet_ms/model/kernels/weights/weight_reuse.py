@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.tirx import PrimFunc
 
-from ..bindings import operator_name, static_shape
+from ...bindings import operator_name, static_shape
 from .reuse_distance import CACHE_BYTES, KernelCall, reusing_kernels
 
 REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
@@ -67,7 +67,7 @@ def calls_of(function: relax.Function) -> list[KernelCall]:
     for block in function.body.blocks:
         for binding in block.bindings:
             call = binding.value
-            if not _is_kernel_call(call):
+            if not is_kernel_call(call):
                 continue
             tensors = [*call.args[1], binding.var]
             if any(static_shape(tensor) is None for tensor in tensors):
@@ -83,7 +83,8 @@ def calls_of(function: relax.Function) -> list[KernelCall]:
     return calls
 
 
-def _is_kernel_call(value: Any) -> bool:
+def is_kernel_call(value: Any) -> bool:
+    """True if a value is the call of a kernel."""
     return (
         operator_name(value) == "relax.call_tir"
         and isinstance(value.args[0], GlobalVar)

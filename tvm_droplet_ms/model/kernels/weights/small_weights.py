@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks weights of 7 bits, which CPUs without VNNI multiply with fewer instructions."""
+
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_walk
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.target import Target
+
+from ....search_strategy.dot_products.dot_intrinsics import (
+    MOST_OF_SMALL,
+    SMALL_WEIGHTS,
+    dot_unit,
+)
+from ...bindings import array_of
+from .weight_reuse import is_kernel_call
+
+
+def mark_small_weights() -> tvm.transform.Pass:
+    """Make a pass that marks the weights of signed bytes that lie within 64 of zero.
+
+    ``reduce_range`` of quantisers makes such. A kernel that several layers share is marked where
+    all of them have such weights, for targets that multiply bytes as words. For lowered modules,
+    within the target.
+    """
+
+    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        target = Target.current(allow_none=True)
+        unit = None if target is None else dot_unit(target)
+        if unit is None or not unit.widens:
+            return mod
+        are_small: dict[tuple[str, int], bool] = {}
+        for _, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                _look(function, are_small)
+        changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for name in {name for name, _ in are_small}:
+            small = sorted(
+                n for (own, n), is_small in are_small.items() if is_small and own == name
+            )
+            if small:
+                marked = mod[name].with_attr(SMALL_WEIGHTS, small)
+                changed.update_func(mod.get_global_var(name), marked)
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name="MarkSmallWeights")
+
+
+def _look(function: relax.Function, are_small: dict[tuple[str, int], bool]) -> None:
+    """Note of each operand of signed bytes whether it is a constant of small numbers.
+
+    The calls in branches are looked at, too.
+    """
+    calls: list[Any] = []
+    structural_walk(function, (relax.Call, calls.append))
+    for call in calls:
+        if not is_kernel_call(call):
+            continue
+        for number, operand in enumerate(call.args[1]):
+            if str(getattr(operand.ty, "dtype", "")) == "int8":
+                key = str(call.args[0].name_hint), number
+                are_small[key] = _is_small(array_of(operand)) and are_small.get(key, True)
+
+
+def _is_small(values: "np.ndarray[Any, Any] | None") -> bool:
+    if values is None:
+        return False
+    return bool(((values >= -MOST_OF_SMALL) & (values <= MOST_OF_SMALL)).all())

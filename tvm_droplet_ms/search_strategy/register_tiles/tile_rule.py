@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The design spaces of register tiles: a schedule rule for MetaSchedule.
+
+TVM's tiles divide the loops: of 14, 49 or 197 rows those that fill 16 registers do not. Here the
+last tile of a row of tiles may be smaller. TVM makes a loop of its own of it (``LoopPartition``),
+in which no condition is left.
+"""
+
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
+from tvm.s_tir.schedule import SBlockRV
+from tvm.tirx import IndexMap, IterVar
+
+from ..entry_function import entry_function
+from .find_product import find_product, outer_rows
+from .tiles import offered_tiles
+from .tiling import FINISHED, FREE, inlined_consumers, is_marked, is_plain, is_written, perfect_tile
+
+PARTITIONED = "pragma_loop_partition_hint"
+"""The annotation of a loop of which ``LoopPartition`` takes the last iteration apart."""
+
+_MOST_UNROLLED = 8
+
+
+@derived_object
+class RegisterTiles(PyScheduleRule):
+    """Adds design spaces to those of TVM for blocks that add products of floats.
+
+    ``lanes``: the floats of a vector register. ``registers``: how many there are. ``is_parallel``:
+    whether several threads share a kernel.
+    """
+
+    def __init__(self, lanes: int, registers: int, is_parallel: bool) -> None:
+        """Constructor"""
+        super().__init__()
+        self._lanes = lanes
+        self._registers = registers
+        self._is_parallel = is_parallel
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
+        """The schedule as it is, for TVM's rules, and one for each length of the tiles."""
+        node = sch.get(block)
+        found = find_product(node)
+        if found is None or not is_plain(sch, block):
+            return [sch]
+        if not found.is_in_order and not is_marked(sch, found.weights, FREE):
+            return [sch]
+        rows, columns = (int(node.iter_vars[n].dom.extent) for n in (found.row, found.lane))
+        tiled = sch.copy()
+        last = inlined_consumers(tiled, block)
+        if columns % self._lanes or (last is None and sch.get_consumers(block)):
+            return [sch]
+        line = outer_rows(node, found)
+        if line is not None and last is not None and self._can_be_one(tiled, node, last):
+            rows *= int(node.iter_vars[line].dom.extent)
+            _flatten(tiled, block, last, line)
+        spaces = [sch]
+        tiles = offered_tiles(rows, columns // self._lanes, self._registers)
+        for length, talls in tiles.items():
+            space = tiled.copy()
+            _tile(space, block, last, self._lanes, length, talls, self._is_parallel)
+            spaces.append(space)
+        return spaces
+
+    def _can_be_one(self, schedule: Schedule, node: Any, last: SBlockRV) -> bool:
+        """True if two axes of a product and of what follows may become one.
+
+        Several threads need the outer one. The sums must not be a result of the kernel, whose shape
+        is fixed, and what follows has to write as many elements.
+        """
+        shapes = [
+            [int(extent) for extent in each.writes[0].source.shape]
+            for each in (node, schedule.get(last))
+        ]
+        is_result = is_written(node, list(entry_function(schedule.mod).params))
+        is_like = shapes[0] == shapes[1] and is_plain(schedule, last)
+        return is_like and not is_result and not self._is_parallel
+
+    def clone(self) -> ScheduleRule:
+        """A rule for the same CPU."""
+        return RegisterTiles(self._lanes, self._registers, self._is_parallel)
+
+
+def _flatten(schedule: Schedule, block: SBlockRV, last: SBlockRV, line: int) -> None:
+    """Make one axis of two, in both blocks and in the sums between them."""
+    width = int(schedule.get(block).iter_vars[line + 1].dom.extent)
+
+    def flat(*indices: Any) -> list[Any]:
+        pixel = indices[line] * width + indices[line + 1]
+        return [*indices[:line], pixel, *indices[line + 2 :]]
+
+    count = len(schedule.get(last).iter_vars)
+    dtype = str(schedule.get(block).iter_vars[0].var.ty)
+    sums = IndexMap.from_func(flat, ndim=count, index_dtype=dtype)
+    own = IndexMap.from_func(flat, ndim=len(schedule.get(block).iter_vars), index_dtype=dtype)
+    schedule.transform_layout(block, ("write", 0), sums)
+    schedule.transform_block_layout(last, sums)
+    schedule.transform_block_layout(block, own)
+
+
+def _tile(
+    schedule: Schedule,
+    block: SBlockRV,
+    last: SBlockRV | None,
+    lanes: int,
+    length: int,
+    talls: list[int],
+    is_parallel: bool,
+) -> None:
+    axes, found = schedule.get(block).iter_vars, find_product(schedule.get(block))
+    assert found is not None
+    loops = list(schedule.get_loops(block))
+    panels, vectors, inner = schedule.split(loops[found.lane], [None, length, lanes])
+    outer, panel = perfect_tile(schedule, panels, 2)
+    chances = [1.0 / len(talls)] * len(talls)
+    tall = schedule.sample_categorical(talls, chances)
+    tiles, rows = schedule.split(loops[found.row], [None, tall])
+    steps, unrolled = perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
+    others = [n for n in range(len(axes)) if n not in (found.lane, found.row, found.step)]
+    around = [loops[n] for n in others if axes[n].iter_type == IterVar.DataPar]
+    sums = [loops[n] for n in others if axes[n].iter_type != IterVar.DataPar]
+    schedule.reorder(outer, *around, tiles, panel, *sums, steps, unrolled, rows, vectors, inner)
+    schedule.annotate(tiles, PARTITIONED, True)
+    for loop in (unrolled, rows, vectors):
+        schedule.unroll(loop)
+    schedule.vectorize(inner)
+    first = outer
+    if is_parallel:
+        first = schedule.fuse(outer, *around)
+        schedule.parallel(first)
+    for loop in (first, vectors):
+        schedule.annotate(loop, FINISHED, 1)
+    if last is None:
+        return
+    schedule.reverse_compute_at(last, panel, preserve_unit_loops=True)
+    *_, rows, columns = schedule.get_loops(last)
+    vectors, inner = schedule.split(columns, [None, lanes])
+    for loop in (rows, vectors):
+        schedule.unroll(loop)
+    schedule.vectorize(inner)
+    schedule.annotate(vectors, FINISHED, 1)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of schedule rules that tile a sum of products: what follows it, its loops, its weights."""
+
+from collections.abc import Sequence
+from operator import gt
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlockRealize, Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IterVar
+
+from ..entry_function import entry_function
+
+FREE = "layout_free_buffers"
+"""TVM's attribute with the numbers of the constants that are packed when a model is compiled."""
+
+FINISHED = "pragma_unroll_explicit"
+"""``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
+of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
+loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
+
+
+def is_marked(schedule: Schedule, weights: Any, name: str) -> bool:
+    """True if an attribute of a kernel, such as ``FREE``, has the number of its weights."""
+    function = entry_function(schedule.mod)
+    numbers = (function.attrs or {}).get(name, ())
+    return any(function.params[int(number)].same_as(weights) for number in numbers)
+
+
+def inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
+    """Inline what follows into the last block; None, and nothing inlined, if a tile does not do.
+
+    Each element is computed of that element of the block before. There may be fewer elements, where
+    the product has copies of its last rows.
+    """
+    params = list(entry_function(schedule.mod).params)
+    chain: list[SBlockRV] = [block]
+    while consumers := schedule.get_consumers(chain[-1]):
+        # What reads another block, such as a second product, cannot be moved into these loops.
+        if len(consumers) > 1 or len(schedule.get_producers(consumers[0])) > 1:
+            return None
+        if not _follows(schedule.get(consumers[0]), schedule.get(chain[-1])):
+            return None
+        # A result of the kernel cannot be inlined.
+        if len(chain) > 1 and is_written(schedule.get(chain[-1]), params):
+            return None
+        chain.append(consumers[0])
+    for producer in chain[1:-1]:
+        schedule.compute_inline(producer)
+    return chain[-1] if len(chain) > 1 else None
+
+
+def is_written(block: Any, buffers: Sequence[Any]) -> bool:
+    """True if a block writes one of some buffers."""
+    return any(region.source.same_as(each) for region in block.writes for each in buffers)
+
+
+def is_plain(schedule: Schedule, block: SBlockRV) -> bool:
+    """True if the loops around a block are its axes, in their order."""
+    node = schedule.get(block)
+    loops = [schedule.get(loop).loop_var for loop in schedule.get_loops(block)]
+    realized: list[Any] = []
+    structural_walk(entry_function(schedule.mod), (SBlockRealize, realized.append))
+    (values,) = (list(each.iter_values) for each in realized if each.block.same_as(node))
+    return len(values) == len(loops) and all(map(_is_same, values, loops))
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(one.same_as(other))
+
+
+def _follows(after: Any, before: Any) -> bool:
+    """True if a block reads another one at the place that it computes alone."""
+    places = [axis.var for axis in after.iter_vars]
+    value = getattr(after.body, "value", None)
+    if value is None or any(axis.iter_type != IterVar.DataPar for axis in after.iter_vars):
+        return False
+    (made,) = before.writes
+    (written,) = after.writes
+    reads: list[Any] = []
+
+    def look(load: Any) -> None:
+        if load.source.same_as(made.source):
+            reads.append(load.indices)
+
+    structural_walk(value, (TensorLoad, look))
+    extents = [int(extent) for extent in made.source.shape]
+    own = [int(extent) for extent in written.source.shape]
+    return (
+        len(own) == len(extents)
+        and not any(map(gt, own, extents))
+        and bool(reads)
+        and all(_are(indices, places, extents) for indices in (*reads, after.body.indices))
+    )
+
+
+def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
+    """True if indices are variables, but for axes of one element."""
+    return len(indices) == len(places) and all(
+        place.same_as(index) or extent == 1
+        for index, place, extent in zip(indices, places, extents, strict=True)
+    )
+
+
+def perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
+    """Split a loop into parts of sampled extents, the innermost of at most ``most``."""
+    factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=most)
+    return list(schedule.split(loop, factors))
