@@ -93,9 +93,9 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
 
 
 def late_note(over: float) -> str:
-    """The note on a run whose time was over so many seconds before its first executable."""
+    """The note on a run whose first executable came so many seconds after its time was over."""
     return (
-        f"the time was over {over:.0f} s before the model was compiled and checked, and nothing "
+        f"the model was compiled and checked {over:.1f} s after the time was over, and nothing "
         "was measured: its schedules are what the directory knew or the cost model predicts; pass "
         "a larger time_budget_s (--minutes)"
     )
