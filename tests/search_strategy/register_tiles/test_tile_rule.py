@@ -10,6 +10,7 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.script import tirx as T
 from tvm.target import Target
@@ -27,6 +28,7 @@ from tvm_droplet_ms.search_strategy.dot_products.dot_space import (
 from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
 from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
 from tvm_droplet_ms.search_strategy.screening.soundness import repeated_sum
+from tvm_droplet_ms.session.database import open_database
 
 ONE = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 TWO = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
@@ -250,6 +252,28 @@ def test_a_search_in_the_space_of_tvm_has_tiles_beside_it():
         assert sound_schedules(found, module, ONE, 0) is found
         own = given[:1]
         assert sound_schedules(own, module, ONE, 0) is own
+
+
+@pytest.mark.parametrize("target", [ONE, TWO], ids=["one thread", "two threads"])
+def test_a_database_keeps_the_point(target, tmp_path):
+    """A search that goes on knows what was measured."""
+    a, w = te.placeholder((1, 7, 7, 12), name="a"), te.placeholder((1, 1, 12, 16), name="w")
+    last = topi.nn.relu(topi.nn.conv2d(a, w, 1, 0, 1, "NHWC", "HWIO"))
+    module = module_of(te.create_prim_func([a, w, last]))
+    with fast_tune_contexts():
+        space = sound_space(FROM_TARGET, module, target)
+        context = TuneContext(module, target=target, space_generator=space, rand_state=1)
+        traces = [schedule.trace for schedule in context.generate_design_space()]
+    spaces = DesignSpaces(traces)
+    replayer = Replayer(module, context.space_generator.postprocs, random.Random(1))
+    candidates = [replayer.replay(trace) for trace in traces if HINT in str(trace)]
+    assert candidates
+    database = open_database(tmp_path)
+    workload = database.commit_workload(module)
+    for candidate in candidates:
+        database.commit_tuning_record(TuningRecord(candidate.trace, workload, [1.0], target))
+    for candidate, record in zip(candidates, open_database(tmp_path).get_all_tuning_records()):
+        assert spaces.find(record.trace) == spaces.find(candidate.trace) is not None
 
 
 def test_a_known_tile_fits_where_fewer_are_offered():
