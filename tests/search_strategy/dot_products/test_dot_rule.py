@@ -20,6 +20,7 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.script import tirx as T
 from tvm.target import Target
@@ -28,6 +29,7 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
     SMALL_WEIGHTS,
     dot_unit,
@@ -35,6 +37,7 @@ from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
 )
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
 from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.session.database import open_database
 
 HOST = Target({**host_target().export(), "num-cores": 1})
 TWO = Target({**host_target().export(), "num-cores": 2})
@@ -119,6 +122,25 @@ def test_other_weights_and_signed_bytes_are_multiplied_as_words():
     signed = dense(48, 64, 64, ("int8", "int8"))
     signed["main"] = signed["main"].with_attr(SMALL_WEIGHTS, [1])
     assert not any("pmadd.ub.sw" in str(mod) for mod in scheduled(signed, PLAIN))
+
+
+def test_a_database_keeps_the_point(tmp_path):
+    """A search that goes on knows what was measured of constant weights, which are packed once."""
+    module = dense(48, 64, 64, free=True)
+    with fast_tune_contexts():
+        space = sound_space(FROM_TARGET, module, PLAIN)
+        context = TuneContext(module, target=PLAIN, space_generator=space, rand_state=1)
+        traces = [schedule.trace for schedule in context.generate_design_space()]
+    spaces = DesignSpaces(traces)
+    replayer = Replayer(module, context.space_generator.postprocs, random.Random(1))
+    found = [replayer.replay(trace).trace for trace in traces]
+    database = open_database(tmp_path)
+    workload = database.commit_workload(module)
+    for trace in found:
+        database.commit_tuning_record(TuningRecord(trace, workload, [1.0], PLAIN))
+    records = open_database(tmp_path).get_all_tuning_records()
+    for trace, record in zip(found, records, strict=True):
+        assert spaces.find(record.trace) == spaces.find(trace) is not None
 
 
 def test_what_follows_reads_the_bytes_that_were_widened():
