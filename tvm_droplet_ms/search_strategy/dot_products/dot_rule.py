@@ -129,7 +129,7 @@ def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: boo
     schedule.transform_layout(copy, ("write", 0), index_map)
     if is_constant:
         # What takes these copies out wants them in the order of the source.
-        schedule.annotate(copy, _PACKED_ONCE, 1)
+        schedule.annotate(copy, _PACKED_ONCE, True)
         return
     schedule.transform_block_layout(copy, index_map)
     if lane > step:

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
 from ..register_tiles.find_product import find_product
-from ..register_tiles.tile_rule import RegisterTiles
+from ..register_tiles.tile_rule import PARTITIONED, RegisterTiles
 from ..screening.native_vectors import register_bytes
 from .dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
 from .dot_rule import DotProducts
@@ -68,9 +68,11 @@ def sound_schedules(
 
     if any(_is_broken(schedule) for schedule in schedules):
         return made(_space_of_dots(target))
-    if _wants_tiles(mod, target) and _steps(schedules) == _steps(made(FROM_TARGET)):
-        return made(_space_of_tiles(target))
-    return schedules
+    has_tiles = any(PARTITIONED in str(schedule.trace) for schedule in schedules)
+    if has_tiles or not _wants_tiles(mod, target):
+        return schedules
+    is_of_tvm = _steps(schedules) == _steps(made(FROM_TARGET))
+    return made(_space_of_tiles(target)) if is_of_tvm else schedules
 
 
 def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:

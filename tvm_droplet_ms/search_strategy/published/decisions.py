@@ -80,7 +80,7 @@ class Sketch:
                 decisions.append(Decision(position, kind, start, len(value)))
                 start += len(value)
             # Instructions of one kind may work on different blocks and loops.
-            inputs = [made.get(argument, str(argument)) for argument in fixed]
+            inputs = [made.get(argument, _text(argument)) for argument in fixed]
             key.append(f"{inst.kind.name}{inputs}{[str(attr) for attr in inst.attrs]}")
             for output in inst.outputs:
                 made[output] = len(made)
@@ -112,6 +112,11 @@ class Sketch:
                 for one in self.decisions
             )
         )
+
+
+def _text(argument: object) -> str:
+    """An argument as a text; a database reads ``True`` as 1."""
+    return str(int(argument) if isinstance(argument, bool) else argument)
 
 
 class DesignSpaces:

@@ -127,7 +127,7 @@ def _tile(
     around = [loops[n] for n in others if axes[n].iter_type == IterVar.DataPar]
     sums = [loops[n] for n in others if axes[n].iter_type != IterVar.DataPar]
     schedule.reorder(outer, *around, tiles, panel, *sums, steps, unrolled, rows, vectors, inner)
-    schedule.annotate(tiles, PARTITIONED, 1)  # A database reads ``True`` as 1.
+    schedule.annotate(tiles, PARTITIONED, True)
     for loop in (unrolled, rows, vectors):
         schedule.unroll(loop)
     schedule.vectorize(inner)
