@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine of this process: target, threads, BLAS rate and bandwidth."""
 
+import ctypes
+import platform
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,15 @@ CPU_FEATURES = "tvm.codegen.llvm.GetHostCPUFeatures"
 _EXTENSIONS = ("avx", "avx2", "avx512f", "fma", "f16c", "xop", "amx", "gfni", "vaes", "vpclmulqdq")
 """How LLVM's names of x86's vector extensions start; those that others build on come first."""
 
+_ADDED = (
+    *("avxvnni", "avx512vnni", "avx512bf16", "avx512fp16"),
+    *("amx-tile", "amx-int8", "amx-bf16"),
+)
+"""The extensions that are added to a target whose CPU's name leaves them out."""
+
+_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
+"""Linux's system call to ask for the state of matrix tiles (``arch_prctl``, x86-64)."""
+
 _PAGE = 4096
 """Bytes of a page of memory, a multiple of every vector and cache line."""
 
@@ -34,7 +46,8 @@ def host_target(mcpu: str | None = None) -> Target:
 
     ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
     with the number of physical cores as ``num-cores``, which MetaSchedule's parallelisation rule
-    requires, and for this CPU ``mattr`` without what is hidden from this machine (``offered_by``).
+    requires, and for this CPU ``mattr`` with what LLVM's name for it leaves out and without what is
+    hidden from this machine (``offered_by``).
     """
     target = {"kind": "llvm", "num-cores": cpu_count(logical=False)}
     if mcpu is not None:
@@ -74,20 +87,29 @@ def check_offered(target: Target, instead: str = "tvm_droplet_ms.host.host_targe
 
 
 def host_features() -> dict[str, bool]:
-    """LLVM's names of features of CPUs, and whether this machine has each; empty if not known."""
+    """LLVM's names of features of CPUs, and whether this machine has each; empty if not known.
+
+    Matrix tiles (AMX) count where Linux lets this process use them.
+    """
     tell = tvm_ffi.get_global_func(CPU_FEATURES, allow_missing=True)
-    return {} if tell is None else {str(name): bool(has) for name, has in tell().items()}
+    features = {} if tell is None else {str(name): bool(has) for name, has in tell().items()}
+    if features.get("amx-tile", False) and not allows_tiles():
+        return {name: has and not name.startswith("amx") for name, has in features.items()}
+    return features
 
 
 def offered_by(features: Mapping[str, bool], target: Target) -> Target:
-    """A target without the vector extensions that a machine hides.
+    """A target with the vector extensions that a machine has.
 
     LLVM names a CPU by its model, and takes it to have all that the model has. A virtual machine
-    may hide a part, AVX-512 for the most part: an instruction of it ends the process.
+    may hide a part, AVX-512 for the most part: an instruction of it ends the process. It may also
+    report an older model, which has less than the machine: Sapphire Rapids without AMX.
 
     ``features``: those of the machine; see ``host_features``.
     """
     changed = target
+    if added := [f"+{name}" for name in unnamed_extensions(features, target)]:
+        changed = Target({**target.export(), "mattr": [*target.attrs.get("mattr", ()), *added]})
     # One that is turned off turns off what builds on it, so that a few names suffice.
     for name in missing_extensions(features, target):
         if name in missing_extensions(features, changed):
@@ -105,6 +127,23 @@ def missing_extensions(features: Mapping[str, bool], target: Target) -> list[str
     ]
     basic = {name: place for place, name in enumerate(_EXTENSIONS)}
     return sorted(absent, key=lambda name: (basic.get(name, len(basic)), name))
+
+
+def unnamed_extensions(features: Mapping[str, bool], target: Target) -> list[str]:
+    """The extensions in ``_ADDED`` that a machine has and a target has not.
+
+    They speed up products of bytes and of halves; the others of a newer model change little.
+    """
+    named = {str(name) for name in llvm_get_cpu_features(target)}
+    return [name for name in _ADDED if features.get(name, False) and name not in named]
+
+
+@cache
+def allows_tiles() -> bool:
+    """True if Linux lets this process use matrix tiles (AMX). It is asked once, for good."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
 
 
 def cpu_name() -> str:

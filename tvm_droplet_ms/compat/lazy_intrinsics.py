@@ -29,6 +29,7 @@ from tvm.target import Target
 from tvm.tirx.script.parser import entry
 
 from ..search_strategy.dot_products.dot_intrinsics import register_dots
+from ..search_strategy.matrix_tiles.tile_intrinsics import register_named
 from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 
@@ -45,7 +46,7 @@ _BY_NAME: tuple[tuple[type, str], ...] = (
     (MultiLevelTilingWithIntrin, "__init__"),
     (MultiLevelTilingTensorCore, "__init__"),
 )
-_UNREGISTERED = re.compile(r"TensorIntrin '.+' is not registered")  # src/tirx/ir/function.cc
+_UNREGISTERED = re.compile(r"TensorIntrin '(.+?)' is not registered")  # src/tirx/ir/function.cc
 
 _loaded: dict[str, ModuleType] = {}
 _process_wide = threading.Event()  # Set from `fast_start` to `restore`.
@@ -265,17 +266,27 @@ def _with_own_intrinsics(init: Any) -> Callable[..., None]:
 
 
 def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that imports all intrinsics and is repeated if one was not registered."""
+    """A call that is repeated if an intrinsic was not registered, once it is."""
 
     @functools.wraps(call)
     def call_with_retry(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return call(*args, **kwargs)
-        # TVM wraps the error that names the intrinsic in errors of several types.
-        except Exception as error:
-            if _PACKAGE in sys.modules or not _UNREGISTERED.search(str(error)):
-                raise
-        import_intrinsics(None)
-        return call(*args, **kwargs)
+        while True:
+            try:
+                return call(*args, **kwargs)
+            # TVM wraps the error that names the intrinsic in errors of several types.
+            except Exception as error:
+                missing = _UNREGISTERED.search(str(error))
+                if missing is None or not _register(missing.group(1)):
+                    raise
 
     return call_with_retry
+
+
+def _register(name: str) -> bool:
+    """Register an intrinsic that was missing, by its name; False if that is not possible."""
+    if register_named(name):
+        return True
+    if _PACKAGE in sys.modules:
+        return False
+    import_intrinsics(None)
+    return True

@@ -10,6 +10,7 @@ from tvm.target import Target
 
 from ..compat.lazy_intrinsics import import_intrinsics
 from ..prefetch.prefetch_weights import PrefetchWeights
+from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 
 
 def build_scheduled(
@@ -28,7 +29,7 @@ def build_scheduled(
 
     import_intrinsics(target)
     if target.kind.name == "llvm":
-        mod = PrefetchWeights()(mod)
+        mod = KeepTiles()(PrefetchWeights()(mod))
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
     # CUDA's compiler callback asks the current target for the architecture, and without one the
     # device. A device's driver reserves more addresses than a worker of the builder may have.

@@ -16,6 +16,7 @@ from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..prefetch.prefetch_weights import PrefetchWeights
+from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ..search_strategy.published.candidates import is_for_target
 from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
@@ -171,6 +172,7 @@ def droplet_tuning_pipeline(
             database = tune(mod) if total_trials > 0 else open_database(work_dir)
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
-            return tvm.transform.Sequential(after_applying)(mod)
+            mod = tvm.transform.Sequential(after_applying)(mod)
+            return KeepTiles()(mod) if is_cpu else mod
 
     return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")

@@ -13,6 +13,7 @@ from typing import Any
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
 from ..compat import fast_tune_contexts
+from ..search_strategy.matrix_tiles.tile_intrinsics import register_named
 from .archive import replacing
 from .one_writer import only_writer
 from .torn_database import RECORDS, WORKLOADS, keep_time, mend_torn_end
@@ -49,7 +50,9 @@ def open_database(
     """
     directory = Path(work_dir)
     directory.mkdir(parents=True, exist_ok=True)
-    # Records may name tensor intrinsics that TVM has not imported yet.
+    # Records may name tensor intrinsics that are not registered yet.
+    if (records := directory / RECORDS).exists():
+        register_named(records.read_text(errors="replace"))
     with fast_tune_contexts():
         try:
             return JSONDatabase(work_dir=str(directory), module_equality=module_equality)

@@ -117,7 +117,7 @@ def dot_unit(target: Target) -> DotUnit | None:
     """The instructions for bytes of a target; None for others than x86 CPUs with AVX2."""
 
     def has(*features: str) -> bool:
-        return _has(target, *features)
+        return has_features(target, *features)
 
     if not has("avx2"):
         return None
@@ -132,12 +132,12 @@ def dot_unit(target: Target) -> DotUnit | None:
 
 def half_unit(target: Target) -> DotUnit | None:
     """The instructions for bfloat16 of a target; None for CPUs without AVX512_BF16."""
-    if not _has(target, "avx512bf16", "avx512vl"):
+    if not has_features(target, "avx512bf16", "avx512vl"):
         return None
     return DotUnit((16, 8, 4), _HALVES_DEPTH, 32, HALVES)
 
 
-def _has(target: Target, *features: str) -> bool:
+def has_features(target: Target, *features: str) -> bool:
     return target.kind.name == "llvm" and bool(target_has_features(list(features), target))
 
 

@@ -66,7 +66,7 @@ class DotProducts(PyScheduleRule):
             is_constant = is_marked(sch, found.weights, FREE)
             if not is_constant and found.uses < FEWEST_USES:
                 return [sch]
-            _pack(sch, block, found, is_constant)
+            pack_weights(sch, block, found, is_constant)
         if unit.widens:
             found = _widen(sch, block, found)
         last = inlined_consumers(sch, block)
@@ -110,7 +110,7 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
     return sorted(lengths, key=loads)[:_MOST_SPACES]
 
 
-def _pack(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
+def pack_weights(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
     """Make a copy of the weights in which a vector's numbers lie side by side."""
     assert found.packed_axes is not None
     lane, step = found.packed_axes

@@ -16,6 +16,8 @@ from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
+from ..matrix_tiles.find_matrix import matrix_units
+from ..matrix_tiles.tile_rule import MatrixTiles
 from ..register_tiles.find_product import find_product
 from ..register_tiles.tile_rule import PARTITIONED, RegisterTiles
 from ..screening.native_vectors import register_bytes
@@ -82,7 +84,10 @@ def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:
 
 def _space_of_dots(target: Target) -> PostOrderApply:
     units = [unit for unit in (dot_unit(target), half_unit(target)) if unit is not None]
-    return _space_with(*([DotProducts(units, _is_parallel(target))] if units else []))
+    rules: list[ScheduleRule] = [DotProducts(units, _is_parallel(target))] if units else []
+    if tiled := matrix_units(target):
+        rules.insert(0, MatrixTiles(tiled, _is_parallel(target)))
+    return _space_with(*rules)
 
 
 def _space_of_tiles(target: Target) -> PostOrderApply:

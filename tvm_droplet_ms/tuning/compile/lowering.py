@@ -25,6 +25,7 @@ from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...prefetch.prefetch_weights import PrefetchWeights
+from ...search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ...session.errors import ModelError
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
@@ -189,4 +190,4 @@ def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
     scheduled = PrefetchWeights()(scheduled)
-    return relax.transform.SplitLayoutRewritePreproc()(scheduled)
+    return KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))

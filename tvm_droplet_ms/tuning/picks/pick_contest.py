@@ -29,6 +29,7 @@ from ...measure.background import BackgroundRunner, PatientBuilder
 from ...measure.failures import is_machinery_failure
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
+from ...search_strategy.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.roofline import MachineRates, task_bound
 from ...session.stop import StopRequest
@@ -245,5 +246,6 @@ class PickContest:
 
 def _trace(mod: object, text: str) -> Trace:
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
+    register_named(text)
     Trace.apply_json_to_schedule(load_json(text), schedule)
     return schedule.trace

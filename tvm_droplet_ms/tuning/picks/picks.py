@@ -22,6 +22,7 @@ from tvm.target import Target
 
 from ...cost_model.training_data import target_text
 from ...search_strategy.logger import logger
+from ...search_strategy.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.published.decisions import SpacePoint
 
 NAMED = 3
@@ -127,6 +128,7 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
     # A trace that another version of TVM or of this package wrote fails in as many ways as there
     # are schedule primitives.
     try:
+        register_named(stored.trace)
         Trace.apply_json_to_schedule(load_json(stored.trace), schedule)
     except Exception as error:
         logger.info("a first pick no longer replays and is made anew: %s", last_line(error))

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the matrix products that a block adds up, and the axes that tiles go along."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_ffi.structural import structural_map, structural_walk
+
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm.target import Target
+from tvm.tirx import IntImm, IterVar
+
+from ..dot_products.dot_intrinsics import BYTES, HALVES, DotUnit, has_features
+from ..dot_products.find_dot import FoundDot, find_dot
+from .tile_intrinsics import is_supported
+from .tile_shapes import MOST_LANES, ROW_BYTES, TILES, largest_part
+
+_FEWEST_LANES, _FEWEST_BYTES, _FEWEST_ROWS = 8, 16, 4
+"""Below these the instructions for vectors are as fast."""
+
+
+@dataclass(frozen=True)
+class FoundMatrix:
+    """The matrix product that a block consists of; axes are positions among the block's.
+
+    - ``dot``: its dot products.
+    - ``row``: the axis along the rows of tiles.
+    - ``line``: the axis outside of it that tiles go along, too; None if there is none.
+    - ``stride``: how many rows of memory lie between two rows of a tile.
+    - ``depth``: the products that one instruction adds to each sum.
+    - ``reads``: the axes that what all columns share is read by, ascending.
+    """
+
+    dot: FoundDot
+    row: int
+    line: int | None
+    stride: int
+    depth: int
+    reads: list[int]
+
+
+def matrix_units(target: Target) -> list[DotUnit]:
+    """What a target's tiles multiply: bytes, bfloat16, or none."""
+    lanes = tuple(range(MOST_LANES, _FEWEST_LANES - 1, -1))
+    return [
+        DotUnit(lanes, depth, TILES, dtypes)
+        for feature, depth, dtypes in (("amx-int8", 4, BYTES), ("amx-bf16", 2, HALVES))
+        if has_features(target, "amx-tile", feature)
+    ]
+
+
+def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
+    """The matrix product of a block; None where it has none that tiles compute."""
+    dot = find_dot(block, unit)
+    if dot is None or not is_supported(dot.dot.shared, dot.dot.own):
+        return None
+    axes, indices = list(block.iter_vars), list(block.body.indices)
+    shared, own = _loads(block, dot)
+    if len(indices) < 2 or not indices[-1].same_as(axes[dot.lane].var):
+        return None
+    if dot.packed_axes is None and not _is_in_panels(own, dot):
+        return None
+    row = _place(axes, indices[-2])
+    if row is None or _depends(own.indices, axes[row]):
+        return None
+    places = _simplified(shared.indices, axes)
+    stride = _stride(places, axes, row, dot.step)
+    steps = int(axes[dot.step].dom.extent)
+    depth = largest_part(steps // unit.depth, ROW_BYTES // 4) * unit.depth
+    if stride is None or depth * 4 // unit.depth < _FEWEST_BYTES:
+        return None
+    line = _place(axes, indices[-3]) if len(indices) > 2 else None
+    if line is not None and _depends(own.indices, axes[line]):
+        line = None
+    if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < _FEWEST_ROWS:
+        return None
+    reads = [n for n, axis in enumerate(axes) if _depends(places, axis)]
+    if dot.lane in reads:
+        return None
+    return FoundMatrix(dot, row, line, stride, depth, reads)
+
+
+def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
+    """The loads of what all columns share, and of the weights."""
+    product = block.body.value.b
+    one, other = (factor.value for factor in (product.a, product.b))
+    return (one, other) if one.source.same_as(dot.shared) else (other, one)
+
+
+def _is_in_panels(own: Any, dot: FoundDot) -> bool:
+    """True if packed weights end in axes of groups, lanes, and what lies in 4 bytes."""
+    extents = [int(extent) for extent in own.source.shape]
+    return len(extents) > 2 and extents[-2:] == [dot.dot.lanes, dot.dot.depth]
+
+
+def _place(axes: list[Any], index: Any) -> int | None:
+    """The position of the data-parallel axis that an index is."""
+    return next(
+        (
+            n
+            for n, axis in enumerate(axes)
+            if axis.var.same_as(index) and axis.iter_type == IterVar.DataPar
+        ),
+        None,
+    )
+
+
+def _depends(indices: Any, axis: Any) -> bool:
+    found: list[Any] = []
+    for index in indices:
+        structural_walk(index, (tirx.Var, found.append))
+    return any(each.same_as(axis.var) for each in found)
+
+
+def _simplified(indices: Any, axes: list[Any]) -> list[Any]:
+    """Indices without axes of one element, as ``Schedule.reindex`` makes them."""
+    analyzer = Analyzer()
+    for axis in axes:
+        analyzer.bind(axis.var, axis.dom)
+    return [each if isinstance(each, tirx.Var) else analyzer.simplify(each) for each in indices]
+
+
+def _stride(places: list[Any], axes: list[Any], row: int, step: int) -> int | None:
+    """The rows of memory from one row of a tile to the next; None if tiles have no such rows."""
+    if len(places) < 2 or not places[-1].same_as(axes[step].var):
+        return None
+    others = [*places[:-2], places[-1]]
+    if _depends(others, axes[row]) or _depends(places[:-1], axes[step]):
+        return None
+    variable, index = axes[row].var, places[-2]
+    after = structural_map(
+        index, (tirx.Var, lambda each: each + 1 if each.same_as(variable) else each)
+    )
+    stride = Analyzer().simplify(after - index)
+    return int(stride) if isinstance(stride, IntImm) and int(stride) > 0 else None

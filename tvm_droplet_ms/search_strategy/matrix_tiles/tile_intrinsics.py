@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor intrinsics of matrix tiles: zeros, loads, products and stores.
+
+The tiles are buffers to TVM, and registers to LLVM: which one is known from an access's offset, so
+that loops over tiles must be unrolled. Nothing is ever stored in such a buffer.
+
+An intrinsic is registered under a name that says all about it, when it is needed: there are too
+many to register all of them. ``register_named`` does so for those that a record names.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from ..dot_products.dot_intrinsics import HALF
+from .tile_configuration import function_name
+from .tile_shapes import MacroTile
+
+SCOPE = "local"
+"""The storage scope of tiles."""
+
+_PREFIX = "tvm_droplet_ms.matrix_tiles"
+_NAME = re.compile(re.escape(_PREFIX) + r"\.[a-z0-9_.]+")
+
+_BYTES_OF = {HALF: 2, "uint8": 1, "int8": 1}
+_BITS = {HALF: "uint16"}
+"""The type that ``BF16StorageLegalize`` makes of a buffer's, which an address has to agree with."""
+
+_MULTIPLY = {
+    (HALF, HALF): "tdpbf16ps",
+    ("uint8", "int8"): "tdpbusd",
+    ("int8", "uint8"): "tdpbsud",
+    ("int8", "int8"): "tdpbssd",
+    ("uint8", "uint8"): "tdpbuud",
+}
+
+
+@dataclass(frozen=True)
+class TileKind:
+    """What the intrinsics of a kernel depend on.
+
+    - ``tile``: the tiles.
+    - ``shared``, ``own``: the types of the numbers that all columns share, and of the columns'.
+    - ``stride``: how many rows of memory lie between two rows of a tile.
+    - ``index``: the type of indices.
+    """
+
+    tile: MacroTile
+    shared: str
+    own: str
+    stride: int
+    index: str
+
+    @property
+    def element(self) -> int:
+        """The bytes of a factor."""
+        return _BYTES_OF[self.shared]
+
+    @property
+    def group(self) -> int:
+        """The products that lie side by side in 4 bytes."""
+        return 4 // self.element
+
+    @property
+    def sums(self) -> str:
+        """The type that is added up in."""
+        return "float32" if self.shared == HALF else "int32"
+
+    @property
+    def _text(self) -> str:
+        one = self.tile
+        numbers = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, self.stride)
+        return f"{'_'.join(map(str, numbers))}.{self.shared}.{self.own}.{self.index}"
+
+    def name(self, what: str) -> str:
+        """The name of one of ``INTRINSICS`` for these tiles."""
+        return f"{_PREFIX}.{what}.{self._text}"
+
+    def register(self, what: str) -> str:
+        """Register an intrinsic unless it is, and return its name."""
+        name = self.name(what)
+        if TensorIntrin.get(name, allow_missing=True) is None:
+            make = INTRINSICS[what]
+            description, implementation = (_function(make, self, full) for full in (True, False))
+            TensorIntrin.register(name, description, implementation)
+        return name
+
+
+def register_named(text: str) -> bool:
+    """Register the intrinsics that a text names, such as a record; True if one is new."""
+    is_new = False
+    for name in set(_NAME.findall(text)) if _PREFIX in text else ():
+        if TensorIntrin.get(name, allow_missing=True) is None:
+            _, what, numbers, shared, own, index = name.rsplit(".", 5)
+            *shape, stride = map(int, numbers.split("_"))
+            TileKind(MacroTile(*shape), shared, own, stride, index).register(what)
+            is_new = True
+    return is_new
+
+
+def is_supported(shared: str, own: str) -> bool:
+    """True if an instruction multiplies numbers of these types."""
+    return (shared, own) in _MULTIPLY
+
+
+def _function(make: Callable[..., None], kind: TileKind, full: bool) -> tirx.PrimFunc:
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            make(kind, full)
+        return builder.get()
+
+
+def _argument(kind: TileKind, name: str, shape: Sequence[int], dtype: str, scope: str) -> Any:
+    strides = [tirx.Var(f"{name}{n}", kind.index) for n in range(len(shape) - 1)]
+    one = T.Buffer(shape, dtype, strides=[*strides, 1], scope=scope, offset_factor=1)
+    return T.arg(name, one)
+
+
+def _all(extents: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(0, extent) for extent in extents)
+
+
+def _zeros(kind: TileKind, full: bool) -> None:
+    """Sums of zero, of all tiles; they are configured for the kernel first."""
+    one = kind.tile
+    shape = [one.lines, one.groups * one.rows, one.panels * one.lanes][one.lines == 1 :]
+    sums = _argument(kind, "C", shape, kind.sums, SCOPE)
+    with T.sblock("root"):
+        T.reads()
+        T.writes(sums[_all(shape)])
+        if not full:
+            T.evaluate(tirx.call_extern("void", function_name(one, kind.element)))
+            for number in range(one.sums):
+                _call("tilezero", T.uint8(number))
+            return
+        outer = [one.lines, one.groups, one.panels]
+        with T.grid(*(n for n in outer if n > 1), one.rows, one.lanes) as loops:
+            *several, row, lane = loops
+            places = [several.pop(0) if extent > 1 else None for extent in outer]
+            line, group, panel = places
+            with T.sblock("zeros"):
+                at = [] if line is None else [T.axis.spatial(one.lines, line)]
+                for outside, inside, extent in (
+                    (group, row, shape[-2]),
+                    (panel, lane, shape[-1]),
+                ):
+                    length = one.rows if inside is row else one.lanes
+                    whole = inside if outside is None else outside * length + inside
+                    at.append(T.axis.spatial(extent, whole))
+                T.buffer_store(sums, tirx.const(0, kind.sums), at)
+
+
+def _stores(kind: TileKind, full: bool) -> None:
+    """A tile of sums to memory."""
+    shape = [kind.tile.rows, kind.tile.lanes]
+    sums = _argument(kind, "C", shape, kind.sums, SCOPE)
+    memory = _argument(kind, "D", shape, kind.sums, "global")
+    with T.sblock("root"):
+        T.reads(sums[_all(shape)])
+        T.writes(memory[_all(shape)])
+        if full:
+            _copy(sums, memory, shape)
+        else:
+            _call("tilestored64", _sum(kind, sums), T.address_of(memory[0, 0]), _step(memory, 4))
+
+
+def _rows(kind: TileKind, full: bool) -> None:
+    """A tile of rows from memory."""
+    one = kind.tile
+    shape = [one.rows, one.depth]
+    spread = [(one.rows - 1) * kind.stride + 1, one.depth]
+    memory = _argument(kind, "A", spread, kind.shared, "global")
+    tiles = _argument(kind, "B", shape, kind.shared, SCOPE)
+    with T.sblock("root"):
+        T.reads(memory[_all(spread)])
+        T.writes(tiles[_all(shape)])
+        if full:
+            with T.grid(*shape) as (i, k), T.sblock("copy"):
+                row, step = T.axis.remap("SS", [i, k])
+                T.buffer_store(tiles, memory[row * kind.stride, step], [row, step])
+        else:
+            step = _step(memory, kind.stride * kind.element)
+            _call("tileloadd64", _row_tile(kind, tiles), _address(memory), step)
+
+
+def _columns(kind: TileKind, full: bool) -> None:
+    """A tile of columns from memory."""
+    shape = [kind.tile.depth // kind.group, kind.tile.lanes, kind.group]
+    memory = _argument(kind, "A", shape, kind.own, "global")
+    tiles = _argument(kind, "B", shape, kind.own, SCOPE)
+    with T.sblock("root"):
+        T.reads(memory[_all(shape)])
+        T.writes(tiles[_all(shape)])
+        if full:
+            _copy(memory, tiles, shape)
+        else:
+            step = _step(memory, kind.element)
+            _call("tileloadd64", _column_tile(kind, tiles), _address(memory), step)
+
+
+def _products(kind: TileKind, full: bool) -> None:
+    """The product of a tile of rows and one of columns, added to a tile of sums."""
+    one = kind.tile
+    extents = one.rows, one.lanes, one.depth
+    rows = _argument(kind, "A", [one.rows, one.depth], kind.shared, SCOPE)
+    shape = [one.depth // kind.group, one.lanes, kind.group]
+    columns = _argument(kind, "B", shape, kind.own, SCOPE)
+    sums = _argument(kind, "C", [one.rows, one.lanes], kind.sums, SCOPE)
+    with T.sblock("root"):
+        T.reads(sums[_all(extents[:2])], rows[_all((one.rows, one.depth))], columns[_all(shape)])
+        T.writes(sums[_all(extents[:2])])
+        if full:
+            with T.grid(*extents) as (i, j, k), T.sblock("update"):
+                row, lane, step = T.axis.remap("SSR", [i, j, k])
+                first = rows[row, step].astype(kind.sums)
+                place = step // kind.group, lane, step % kind.group
+                second = columns[place].astype(kind.sums)
+                T.buffer_store(sums, sums[row, lane] + first * second, [row, lane])
+        else:
+            tiles = _sum(kind, sums), _row_tile(kind, rows), _column_tile(kind, columns)
+            _call(_MULTIPLY[kind.shared, kind.own], *tiles)
+
+
+INTRINSICS: dict[str, Callable[[TileKind, bool], None]] = {
+    "zeros": _zeros,
+    "stores": _stores,
+    "rows": _rows,
+    "columns": _columns,
+    "products": _products,
+}
+"""By their names: what makes the description of an intrinsic, or else its implementation."""
+
+
+def _copy(source: Any, target: Any, shape: Sequence[int]) -> None:
+    with T.grid(*shape) as loops, T.sblock("copy"):
+        at = list(T.axis.remap("S" * len(shape), list(loops)))
+        T.buffer_store(target, source[tuple(at)], at)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    T.evaluate(T.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
+
+
+def _sum(kind: TileKind, sums: Any) -> Any:
+    """The register of a tile of sums; the buffer has rows of all panels."""
+    width, offset = sums.strides[-2], sums.elem_offset
+    of_rows = offset // (width * kind.tile.rows) * (width // kind.tile.lanes)
+    return tirx.Cast("uint8", of_rows + offset % width // kind.tile.lanes)
+
+
+def _row_tile(kind: TileKind, tiles: Any) -> Any:
+    number = tiles.elem_offset // (kind.tile.rows * kind.tile.depth)
+    return tirx.Cast("uint8", kind.tile.sums + number)
+
+
+def _column_tile(kind: TileKind, tiles: Any) -> Any:
+    number = tiles.elem_offset // (kind.tile.lanes * kind.tile.depth)
+    return tirx.Cast("uint8", kind.tile.sums + kind.tile.held[0] + number)
+
+
+def _step(memory: Any, element: int) -> Any:
+    """The bytes from a row to the next one."""
+    return tirx.Cast("int64", memory.strides[0]) * element
+
+
+def _address(memory: Any) -> Any:
+    """The address of a part of a buffer.
+
+    Not ``address_of``: a buffer of bfloat16 that no other expression takes the address of becomes
+    one of float32 (``BF16ComputeLegalize``).
+    """
+    dtype = str(memory.dtype)
+    kind = tirx.type_annotation(_BITS.get(dtype, dtype))
+    arguments = kind, memory.data, memory.elem_offset, 1, 1
+    return tirx.call_intrin("handle", "tirx.tvm_access_ptr", *arguments)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The matrix tiles that products are computed with, and what they cost. Imports no TVM.
+
+A CPU with AMX has eight tiles of at most 16 rows of 64 bytes. One instruction adds, to a tile of
+sums, the product of a tile of rows and a tile of columns.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TILES = 8
+"""The tile registers of a core."""
+
+MOST_ROWS, MOST_LANES, ROW_BYTES = 16, 16, 64
+"""The most rows of a tile, sums in a row (4 bytes each), and bytes in a row."""
+
+_LOAD_CYCLES, _LOAD_CYCLES_OF_ROW = 7.0, 0.4
+"""What a load of a tile takes (Sapphire Rapids, data in L1)."""
+
+_STORE_CYCLES = 40.0
+"""What the start and the store of a tile of sums take, and what follows it, for 16 rows."""
+
+_SPACES = 4
+"""The combinations that are offered."""
+
+_CLOSE = 1.5
+"""Those are offered that take up to so many times as long as the fastest."""
+
+_FEWEST_ROWS = 3
+"""The fewest rows of a tile: vectors are as fast as fewer."""
+
+
+@dataclass(frozen=True)
+class MacroTile:
+    """The sums that are kept in tiles at a time.
+
+    - ``rows``, ``lanes``: of one tile of sums.
+    - ``depth``: the products that an instruction adds to each sum.
+    - ``lines``, ``groups``, ``panels``: the tiles of sums along the axis outside of the rows, along
+      the rows and along the lanes.
+    """
+
+    rows: int
+    lanes: int
+    depth: int
+    lines: int = 1
+    groups: int = 1
+    panels: int = 1
+
+    @property
+    def along_rows(self) -> int:
+        """The tiles of rows that are multiplied by each tile of columns."""
+        return self.lines * self.groups
+
+    @property
+    def sums(self) -> int:
+        """The tiles of sums."""
+        return self.along_rows * self.panels
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """The tiles of rows, and of columns, that are loaded at a time.
+
+        Where a tile of one kind serves all, those of the other kind are loaded one by one.
+        """
+        if self.along_rows == 1 or self.panels == 1:
+            return 1, 1
+        return self.along_rows, self.panels
+
+    def fits(self) -> bool:
+        """True if all tiles have a register."""
+        return self.sums + sum(self.held) <= TILES
+
+    def cycles(self, steps: int) -> float:
+        """The cycles for each row and lane of sums, with data in L1.
+
+        ``steps``: the instructions for each tile of sums.
+        """
+        loads = self.along_rows * _load(self.rows) + self.panels * _load(MOST_ROWS)
+        step = max(float(self.sums * self.rows), loads)
+        store = self.sums * _STORE_CYCLES * self.rows / MOST_ROWS
+        return (steps * step + store) / (self.sums * self.rows * self.lanes)
+
+
+def _load(rows: int) -> float:
+    return _LOAD_CYCLES + _LOAD_CYCLES_OF_ROW * rows
+
+
+def largest_part(extent: int, most: int) -> int:
+    """The largest divisor of an extent that is no larger than `most`."""
+    return next(part for part in range(min(extent, most), 0, -1) if extent % part == 0)
+
+
+def offered_tiles(
+    rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int
+) -> list[MacroTile]:
+    """The combinations of tiles to choose from, those that should be fastest first.
+
+    ``rows``, ``lines``, ``panels``: the extents, in rows and in tiles. ``lanes``, ``depth``: see
+    ``MacroTile``. ``steps``: the instructions for each tile of sums.
+    """
+    found = sorted(
+        _combinations(rows, lines, panels, lanes, depth),
+        key=lambda tile: (tile.cycles(steps), tile.lines, tile.panels),
+    )
+    offered: list[MacroTile] = []
+    shapes: set[tuple[int, int, int]] = set()
+    for tile in found:
+        # Tiles of rows of one line and those of several lines load as much.
+        shape = tile.rows, tile.along_rows, tile.panels
+        is_close = tile.cycles(steps) <= _CLOSE * found[0].cycles(steps)
+        if shape not in shapes and is_close and len(offered) < _SPACES:
+            offered.append(tile)
+            shapes.add(shape)
+    return offered
+
+
+def _combinations(
+    rows: int, lines: int, panels: int, lanes: int, depth: int
+) -> Iterator[MacroTile]:
+    for tall in (n for n in range(_FEWEST_ROWS, MOST_ROWS + 1) if rows % n == 0):
+        for groups in (n for n in range(1, TILES) if rows // tall % n == 0):
+            for several in (n for n in range(1, TILES) if lines % n == 0):
+                for wide in (n for n in range(1, TILES) if panels % n == 0):
+                    tile = MacroTile(tall, lanes, depth, several, groups, wide)
+                    if tile.fits():
+                        yield tile
