@@ -45,12 +45,22 @@ def fast_silu(x: te.Tensor) -> te.Tensor:
     return topi.divide(x, topi.add(tirx.const(1.0, x.dtype), topi.fast_exp(topi.negative(x))))
 
 
+def vector_round(x: te.Tensor) -> te.Tensor:
+    """The nearest integer, and of two the even one.
+
+    TOPI's ``nearbyint`` is the same instruction, and ``VectorizeLoop`` takes it for a call that
+    cannot be vectorised (no ``TVectorizable``): a requantisation then runs number by number.
+    """
+    return te.compute(x.shape, lambda *at: te.round(x(*at)), name="compute")
+
+
 _UNARY: dict[str, Function] = {
     "relax.erf": topi.fast_erf,
     "relax.exp": topi.fast_exp,
     "relax.nn.gelu": fast_gelu,
     "relax.nn.gelu_tanh": fast_gelu_tanh,
     "relax.nn.silu": fast_silu,
+    "relax.round": vector_round,
     "relax.sigmoid": fast_sigmoid,
     "relax.tanh": topi.fast_tanh,
 }
