@@ -5,6 +5,7 @@ A CPU with AMX has eight tiles of at most 16 rows of 64 bytes. One instruction a
 sums, the product of a tile of rows and a tile of columns.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +15,11 @@ TILES = 8
 MOST_ROWS, MOST_LANES, ROW_BYTES = 16, 16, 64
 """The most rows of a tile, sums in a row (4 bytes each), and bytes in a row."""
 
-_LOAD_CYCLES, _LOAD_CYCLES_OF_ROW = 7.0, 0.4
-"""What a load of a tile takes (Sapphire Rapids, data in L1)."""
+_LOAD_CYCLES, _LOAD_CYCLES_OF_ROW, _LOAD_CYCLES_FROM_L2 = 7.0, 0.4, 26.0
+"""What a load of a tile takes with its data in L1, and one of 16 rows in L2 (Sapphire Rapids)."""
+
+_PANEL_BYTES = 24 << 10
+"""The most bytes of weights that stay in L1 between two uses."""
 
 _STORE_CYCLES = 40.0
 """What the start and the store of a tile of sums take, and what follows it, for 16 rows."""
@@ -25,6 +29,9 @@ _SPACES = 4
 
 _CLOSE = 1.5
 """Those are offered that take up to so many times as long as the fastest."""
+
+_MOST_ADDED, _GAIN = 3, 0.9
+"""The most rows and lines that are added, and the share of the time that they have to save."""
 
 _FEWEST_ROWS = 3
 """The fewest rows of a tile: vectors are as fast as fewer."""
@@ -72,11 +79,13 @@ class MacroTile:
         return self.sums + sum(self.held) <= TILES
 
     def cycles(self, steps: int) -> float:
-        """The cycles for each row and lane of sums, with data in L1.
+        """The cycles for each row and lane of sums, with the rows in L1.
 
         ``steps``: the instructions for each tile of sums.
         """
-        loads = self.along_rows * _load(self.rows) + self.panels * _load(MOST_ROWS)
+        is_near = steps * self.panels * MOST_ROWS * ROW_BYTES <= _PANEL_BYTES
+        of_columns = _load(MOST_ROWS) if is_near else _LOAD_CYCLES_FROM_L2
+        loads = self.along_rows * _load(self.rows) + self.panels * of_columns
         step = max(float(self.sums * self.rows), loads)
         store = self.sums * _STORE_CYCLES * self.rows / MOST_ROWS
         return (steps * step + store) / (self.sums * self.rows * self.lanes)
@@ -113,6 +122,26 @@ def offered_tiles(
             offered.append(tile)
             shapes.add(shape)
     return offered
+
+
+def padded_map(
+    rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int
+) -> tuple[int, int]:
+    """The rows and lines to compute of a map, the last ones of which may be dropped.
+
+    Seven lines are no multiple of what registers hold, and 19 rows of none that a tile has. As of
+    ``offered_tiles``; the extents themselves where more are not faster by a tenth.
+    """
+
+    def cycles(tall: int, several: int) -> float:
+        tiles = offered_tiles(tall, several, panels, lanes, depth, steps)
+        return tall * several * tiles[0].cycles(steps) if tiles else math.inf
+
+    own = cycles(rows, lines)
+    more_lines = range(lines, lines + _MOST_ADDED + 1) if lines > 1 else (1,)
+    candidates = [(tall, n) for tall in range(rows, rows + _MOST_ADDED + 1) for n in more_lines]
+    best = min(candidates, key=lambda extents: (cycles(*extents), extents))
+    return best if cycles(*best) < _GAIN * own else (rows, lines)
 
 
 def _combinations(

@@ -11,7 +11,11 @@ from tvm.target import Target
 from ....search_strategy.screening.native_vectors import register_floats
 from ...bindings import array_of, constant, static_shape
 from ...layers import layouts_of
-from ..halves.half_convolution import call_half_convolution, is_half_convolution
+from ..halves.half_convolution import (
+    call_half_convolution,
+    has_tiled_map,
+    is_half_convolution,
+)
 from .packed_groups import (
     LEAST_OUTPUTS,
     pack_weights,
@@ -27,13 +31,13 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
-    constant and a group has enough outputs, or else `grouped_convolution`. One of bfloat16 becomes
-    `half_convolution`. Everything else is legalised by TVM: one group, other layouts, and groups of
-    one input channel (depthwise), which TVM's form suits. ``builder``: the builder that emits the
-    kernel. ``call``: a call of ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself
-    where TVM cannot legalise it.
+    constant and a group has enough outputs, or else `grouped_convolution`. One of bfloat16, or of
+    bytes whose map gets more rows for matrix tiles, becomes `half_convolution`. Everything else is
+    legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
+    TVM's form suits. ``builder``: the builder that emits the kernel. ``call``: a call of
+    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalise it.
     """
-    if is_half_convolution(call):
+    if is_half_convolution(call) or has_tiled_map(call):
         return call_half_convolution(builder, call)
     if not is_grouped(call):
         return tvm.ir.Op.get("relax.nn.conv2d").get_attr("FLegalize")(builder, call)
