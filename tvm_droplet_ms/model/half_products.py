@@ -29,26 +29,37 @@ _READ_ROUNDED = {
 """What else may read a rounded input: what it is widened for in the same kernel, and what makes no
 indices or choices of it."""
 
+_COLORS, _RANK = 3, 4
+"""The channels of an image, and the axes of a batch of them."""
+
+_KEEP_ORDER = ("relax.nn.max_pool2d",)
+"""Operators whose result is one of their inputs, whatever they are rounded to."""
+
 _LEAST_PRODUCTS = 16
 """The products of an output below which rounding the inputs costs more than it saves."""
 
 
-def compute_in_bfloat16() -> tvm.transform.Pass:
+def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
     """Make a pass that computes convolutions and dense layers of bfloat16.
 
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
     the products are added up in float32. An input is rounded once, where it is made, and residuals
     and activations read what was rounded, so that nothing else is stored for them. Convolutions of
     several groups, with channels that are not innermost or not even, and products of two
-    activations but those of attention (``fuse_attention``) stay in float32. Returns the pass. It is
-    for a prepared graph: weights are not moved afterwards.
+    activations but those of attention (``fuse_attention``) stay in float32.
+
+    ``pads_colors``: whether images of three channels get a fourth one of zeros, as matrix tiles
+    need it. Returns the pass. It is for a prepared graph: weights are not moved afterwards.
     """
+
+    def make_rewrite(bindings: Bindings) -> _Rounding:
+        return _Rounding(bindings, pads_colors)
 
     def mark(function: relax.Function, _mod: Any, _context: Any) -> relax.Function:
         return function.with_attr(_MARK, True)
 
     passes = [
-        binding_pass("RoundToBfloat16", _Rounding, [*CONVOLUTIONS, "relax.matmul"]),
+        binding_pass("RoundToBfloat16", make_rewrite, [*CONVOLUTIONS, "relax.matmul"]),
         relax.transform.function_pass(mark, opt_level=0, name="MarkBfloat16"),
     ]
     return tvm.transform.Sequential(passes, name="ComputeInBfloat16")
@@ -62,8 +73,10 @@ def computes_in_bfloat16(function: relax.Function) -> bool:
 class _Rounding:
     """The rewrites of one block."""
 
-    def __init__(self, bindings: Bindings) -> None:
-        layers = [_served_layer(value) for value in bindings.values.values()]
+    def __init__(self, bindings: Bindings, pads_colors: bool) -> None:
+        self._pads_colors = pads_colors
+        self._values = bindings.values
+        layers = [self._served_layer(value) for value in bindings.values.values()]
         inputs = {layer.data for layer in layers if layer is not None}
         # Inputs of the model are not made here: nothing is saved where others read them.
         self._made = {data for data in inputs if data in bindings.values}
@@ -72,9 +85,10 @@ class _Rounding:
 
     def __call__(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
         """Return the layer of halves, or another value that reads what was rounded."""
-        layer = _served_layer(value)
+        layer = self._served_layer(value)
         if layer is not None:
-            data, weight = self._round(layer.data, emit), self._half_of(value.args[1], layer)
+            added = self._added_channels(layer)
+            data, weight = self._round(layer.data, emit, added), self._half_of(value.args[1], layer)
             if operator_name(value) == "relax.matmul":
                 return relax.op.matmul(data, weight, out_dtype="float32")
             return convolution_like(value, data, weight, out_dtype="float32")
@@ -87,13 +101,35 @@ class _Rounding:
     def _half_of(self, constant: Expr, layer: Layer) -> Expr:
         """The weight of a layer; one that several layers share is rounded once."""
         if constant not in self._weights:
-            self._weights[constant] = _half(layer.weight)
+            widths = [(0, 0)] * layer.weight.ndim
+            widths[layer.weight_input_axis] = (0, self._added_channels(layer))
+            self._weights[constant] = _half(np.pad(layer.weight, widths))
         return self._weights[constant]
 
-    def _round(self, data: Var, emit: Emit) -> Var:
+    def _round(self, data: Var, emit: Emit, added: int = 0) -> Var:
+        if added:
+            widths = [0] * (2 * len(data.ty.shape) - 1) + [added]
+            return emit(relax.op.astype(emit(relax.op.nn.pad(data, widths)), HALF))
         if data not in self._rounded:
-            self._rounded[data] = emit(relax.op.astype(data, HALF))
+            made = self._values.get(data)
+            if made is not None and operator_name(made) in _KEEP_ORDER:
+                # The largest rounded number is the largest number, rounded.
+                source = emit(relax.op.astype(made.args[0], HALF))
+                self._rounded[data] = emit(relax.Call(made.op, [source], made.attrs))
+            else:
+                self._rounded[data] = emit(relax.op.astype(data, HALF))
         return self._rounded[data]
+
+    def _served_layer(self, value: Expr) -> Layer | None:
+        layer = layer_of(value)
+        is_served = layer is not None and _is_served(layer, self._added_channels(layer))
+        return layer if is_served else None
+
+    def _added_channels(self, layer: Layer) -> int:
+        """The channels of zeros that an image gets: a row of its pixels is one of a tile then."""
+        inputs, rank = layer.weight.shape[layer.weight_input_axis], layer.weight.ndim
+        is_image = inputs == _COLORS and rank == _RANK and layer.groups == 1
+        return 1 if self._pads_colors and is_image else 0
 
     def _is_made(self, operand: Expr) -> bool:
         return isinstance(operand, relax.Var) and operand in self._made
@@ -129,15 +165,13 @@ def served_note(mod: IRModule) -> str:
     )
 
 
-def _served_layer(value: Expr) -> Layer | None:
-    layer = layer_of(value)
-    return layer if layer is not None and _is_served(layer) else None
+def _is_served(layer: Layer, added: int) -> bool:
+    """True if the instruction serves: pairs of products lie side by side.
 
-
-def _is_served(layer: Layer) -> bool:
-    """True if the instruction serves: pairs of products lie side by side."""
+    ``added``: the input channels of zeros that the layer gets.
+    """
     shape = layer.weight.shape
-    outputs, inputs = shape[layer.weight_output_axis], shape[layer.weight_input_axis]
+    outputs, inputs = shape[layer.weight_output_axis], shape[layer.weight_input_axis] + added
     products = layer.weight.size // outputs if outputs else 0
     is_innermost = layer.input_axis == len(layer.data.ty.shape) - 1
     return (

@@ -24,14 +24,16 @@ from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
 
 
-def prepare_graph(*, halves: bool = False, lanes: int = VECTOR) -> tvm.transform.Pass:
+def prepare_graph(
+    *, halves: bool = False, lanes: int = VECTOR, pads_colors: bool = False
+) -> tvm.transform.Pass:
     """Make the pass that prepares a Relax model for tuning on a CPU.
 
     It removes dropouts, folds constants and batch norms, and computes convolutions in NHWC. The
     parameters and results of the functions keep their shapes and layouts. The weights have to be
     constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
     ``halves``: whether convolutions and dense layers may be computed of bfloat16. ``lanes``: the
-    floats of a vector register of the CPU.
+    floats of a vector register of the CPU. ``pads_colors``: see ``compute_in_bfloat16``.
 
     Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
     and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
@@ -70,7 +72,7 @@ def prepare_graph(*, halves: bool = False, lanes: int = VECTOR) -> tvm.transform
             sink_reshapes(),
             pad_channels(lanes),
             relax.transform.DeadCodeElimination(),
-            *([compute_in_bfloat16()] if halves else []),
+            *([compute_in_bfloat16(pads_colors=pads_colors)] if halves else []),
             share_constants(),
         ],
         name="PrepareGraph",

@@ -120,7 +120,7 @@ def _place(error: BaseException) -> str:
 
 def _run(model: onnx.ModelProto, row: Row, diagnose: bool) -> None:
     imported = import_onnx(model)
-    graph = tvm.transform.Sequential([step for _, step in graph_passes()])(imported.mod)
+    graph = tvm.transform.Sequential([step for _, step in graph_passes(target())])(imported.mod)
     kernels = ModelKernels(graph, target(), MemoryDatabase())
     records: dict[str, TuningRecord] = {}
     unscheduled = []

@@ -12,6 +12,7 @@ from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_
 from .groups.grouped_convolution import legalize_convolution
 from .groups.packed_groups import PACKED_RULE, schedule_packed
 from .halves.half_matmul import legalize_matmul
+from .halves.half_pool import legalize_max_pool
 from .pool_rules import register_pool_rules, register_rule
 from .staged_reduction import REDUCTIONS, legalize_reduction
 from .vector_math import vector_math
@@ -28,6 +29,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
         "relax.concat": legalize_concatenation,
         "relax.matmul": legalize_matmul,
         "relax.nn.conv2d": legalize_convolution,
+        "relax.nn.max_pool2d": legalize_max_pool,
         "relax.nn.pad": legalize_pad,
         **dict.fromkeys(REDUCTIONS, legalize_reduction),
         **vector_math(),

@@ -52,7 +52,7 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
     first factor is what all lanes share, so that activations come before weights, as operators of
     TVM have them.
     """
-    factors = _factors(block, unit)
+    factors = factors_of(block, unit)
     axes = list(block.iter_vars)
     if factors is None or not all(isinstance(axis.dom.extent, IntImm) for axis in axes):
         return None
@@ -82,7 +82,7 @@ def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -
     )
 
 
-def _factors(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
+def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
     """The two loads whose products a block adds up."""
     total = getattr(block.body, "value", None)
     if block.init is None or not isinstance(total, Add):

@@ -16,7 +16,7 @@ from ..dot_products.find_dot import FoundDot, find_dot
 from .tile_intrinsics import is_supported
 from .tile_shapes import MOST_LANES, ROW_BYTES, TILES, largest_part
 
-_FEWEST_LANES, _FEWEST_BYTES, _FEWEST_ROWS = 8, 16, 4
+_FEWEST_LANES, FEWEST_BYTES, _FEWEST_ROWS = 8, 16, 4
 """Below these the instructions for vectors are as fast."""
 
 
@@ -27,7 +27,8 @@ class FoundMatrix:
     - ``dot``: its dot products.
     - ``row``: the axis along the rows of tiles.
     - ``line``: the axis outside of it that tiles go along, too; None if there is none.
-    - ``stride``: how many rows of memory lie between two rows of a tile.
+    - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
+    - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
     - ``depth``: the products that one instruction adds to each sum.
     - ``reads``: the axes that what all columns share is read by, ascending.
     """
@@ -36,6 +37,7 @@ class FoundMatrix:
     row: int
     line: int | None
     stride: int
+    pitch: int
     depth: int
     reads: list[int]
 
@@ -62,23 +64,24 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     if dot.packed_axes is None and not _is_in_panels(own, dot):
         return None
     row = _place(axes, indices[-2])
-    if row is None or _depends(own.indices, axes[row]):
+    if row is None or depends(own.indices, axes[row]):
         return None
-    places = _simplified(shared.indices, axes)
+    places = simplified(shared.indices, axes)
     stride = _stride(places, axes, row, dot.step)
+    pitch = _pitch(places, axes, row, dot.step)
     steps = int(axes[dot.step].dom.extent)
     depth = largest_part(steps // unit.depth, ROW_BYTES // 4) * unit.depth
-    if stride is None or depth * 4 // unit.depth < _FEWEST_BYTES:
+    if stride + pitch == 0 or depth * 4 // unit.depth < FEWEST_BYTES:
         return None
     line = _place(axes, indices[-3]) if len(indices) > 2 else None
-    if line is not None and _depends(own.indices, axes[line]):
+    if line is not None and depends(own.indices, axes[line]):
         line = None
     if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < _FEWEST_ROWS:
         return None
-    reads = [n for n, axis in enumerate(axes) if _depends(places, axis)]
+    reads = [n for n, axis in enumerate(axes) if depends(places, axis)]
     if dot.lane in reads:
         return None
-    return FoundMatrix(dot, row, line, stride, depth, reads)
+    return FoundMatrix(dot, row, line, stride, pitch, depth, reads)
 
 
 def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
@@ -106,14 +109,14 @@ def _place(axes: list[Any], index: Any) -> int | None:
     )
 
 
-def _depends(indices: Any, axis: Any) -> bool:
+def depends(indices: Any, axis: Any) -> bool:
     found: list[Any] = []
     for index in indices:
         structural_walk(index, (tirx.Var, found.append))
     return any(each.same_as(axis.var) for each in found)
 
 
-def _simplified(indices: Any, axes: list[Any]) -> list[Any]:
+def simplified(indices: Any, axes: list[Any]) -> list[Any]:
     """Indices without axes of one element, as ``Schedule.reindex`` makes them."""
     analyzer = Analyzer()
     for axis in axes:
@@ -121,16 +124,28 @@ def _simplified(indices: Any, axes: list[Any]) -> list[Any]:
     return [each if isinstance(each, tirx.Var) else analyzer.simplify(each) for each in indices]
 
 
-def _stride(places: list[Any], axes: list[Any], row: int, step: int) -> int | None:
-    """The rows of memory from one row of a tile to the next; None if tiles have no such rows."""
+def _stride(places: list[Any], axes: list[Any], row: int, step: int) -> int:
+    """The rows of memory from one row of a tile to the next; 0 if tiles have no such rows."""
     if len(places) < 2 or not places[-1].same_as(axes[step].var):
-        return None
+        return 0
     others = [*places[:-2], places[-1]]
-    if _depends(others, axes[row]) or _depends(places[:-1], axes[step]):
-        return None
-    variable, index = axes[row].var, places[-2]
+    if depends(others, axes[row]) or depends(places[:-1], axes[step]):
+        return 0
+    return growth(places[-2], axes[row].var)
+
+
+def _pitch(places: list[Any], axes: list[Any], row: int, step: int) -> int:
+    """The elements from one row of a tile to the next in a line of memory; 0 if there are none."""
+    if depends(places[:-1], axes[row]) or depends(places[:-1], axes[step]):
+        return 0
+    is_line = growth(places[-1], axes[step].var) == 1
+    return growth(places[-1], axes[row].var) if is_line else 0
+
+
+def growth(index: Any, variable: Any) -> int:
+    """What an index grows by with a variable; 0 where that is no positive number."""
     after = structural_map(
         index, (tirx.Var, lambda each: each + 1 if each.same_as(variable) else each)
     )
-    stride = Analyzer().simplify(after - index)
-    return int(stride) if isinstance(stride, IntImm) and int(stride) > 0 else None
+    growth = Analyzer().simplify(after - index)
+    return max(int(growth), 0) if isinstance(growth, IntImm) else 0

@@ -47,7 +47,8 @@ class TileKind:
 
     - ``tile``: the tiles.
     - ``shared``, ``own``: the types of the numbers that all columns share, and of the columns'.
-    - ``stride``: how many rows of memory lie between two rows of a tile.
+    - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
+    - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
     - ``index``: the type of indices.
     """
 
@@ -55,6 +56,7 @@ class TileKind:
     shared: str
     own: str
     stride: int
+    pitch: int
     index: str
 
     @property
@@ -75,7 +77,8 @@ class TileKind:
     @property
     def _text(self) -> str:
         one = self.tile
-        numbers = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, self.stride)
+        shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels)
+        numbers = (*shape, self.stride, self.pitch)
         return f"{'_'.join(map(str, numbers))}.{self.shared}.{self.own}.{self.index}"
 
     def name(self, what: str) -> str:
@@ -98,8 +101,8 @@ def register_named(text: str) -> bool:
     for name in set(_NAME.findall(text)) if _PREFIX in text else ():
         if TensorIntrin.get(name, allow_missing=True) is None:
             _, what, numbers, shared, own, index = name.rsplit(".", 5)
-            *shape, stride = map(int, numbers.split("_"))
-            TileKind(MacroTile(*shape), shared, own, stride, index).register(what)
+            *shape, stride, pitch = map(int, numbers.split("_"))
+            TileKind(MacroTile(*shape), shared, own, stride, pitch, index).register(what)
             is_new = True
     return is_new
 
@@ -175,6 +178,8 @@ def _rows(kind: TileKind, full: bool) -> None:
     one = kind.tile
     shape = [one.rows, one.depth]
     spread = [(one.rows - 1) * kind.stride + 1, one.depth]
+    if kind.pitch:
+        spread = [(one.rows - 1) * kind.pitch + one.depth]
     memory = _argument(kind, "A", spread, kind.shared, "global")
     tiles = _argument(kind, "B", shape, kind.shared, SCOPE)
     with T.sblock("root"):
@@ -183,9 +188,12 @@ def _rows(kind: TileKind, full: bool) -> None:
         if full:
             with T.grid(*shape) as (i, k), T.sblock("copy"):
                 row, step = T.axis.remap("SS", [i, k])
-                T.buffer_store(tiles, memory[row * kind.stride, step], [row, step])
+                at = [row * kind.pitch + step] if kind.pitch else [row * kind.stride, step]
+                T.buffer_store(tiles, memory[tuple(at)], [row, step])
         else:
-            step = _step(memory, kind.stride * kind.element)
+            step = tirx.const(kind.pitch * kind.element, "int64")
+            if not kind.pitch:
+                step = _step(memory, kind.stride * kind.element)
             _call("tileloadd64", _row_tile(kind, tiles), _address(memory), step)
 
 

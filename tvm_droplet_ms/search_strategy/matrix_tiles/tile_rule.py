@@ -18,6 +18,7 @@ from tvm.tirx import IndexMap, IterVar
 
 from ..dot_products.dot_intrinsics import DotUnit
 from ..dot_products.dot_rule import FEWEST_USES, IMPORTED, pack_weights
+from ..dot_products.find_dot import factors_of
 from ..register_tiles.tiling import (
     FINISHED,
     FREE,
@@ -27,6 +28,7 @@ from ..register_tiles.tiling import (
     perfect_tile,
 )
 from .find_matrix import FoundMatrix, find_matrix
+from .joined_taps import join_taps
 from .tile_configuration import function_code
 from .tile_intrinsics import SCOPE, TileKind
 from .tile_shapes import MacroTile, offered_tiles
@@ -53,13 +55,13 @@ class MatrixTiles(PyScheduleRule):
 
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
         """The design spaces: one for each combination of tiles."""
-        node = sch.get(block)
-        finds = (find_matrix(node, unit) for unit in self._units)
-        found = next((find for find in finds if find is not None), None)
-        if found is None or not is_plain(sch, block):
+        if not is_plain(sch, block):
             return [sch]
-        tiles = _tiles(node, found)
-        if not tiles:
+        found = self._find(sch, block)
+        if found is None and self._join_taps(sch, block):
+            found = self._find(sch, block)
+        tiles = [] if found is None else _tiles(sch.get(block), found)
+        if found is None or not tiles:
             return [sch]
         if found.dot.packed_axes is not None:
             is_constant = is_marked(sch, found.dot.weights, FREE)
@@ -73,6 +75,19 @@ class MatrixTiles(PyScheduleRule):
             _tile(space, block, found, last, tile, self._is_parallel)
             spaces.append(space)
         return spaces
+
+    def _find(self, schedule: Schedule, block: SBlockRV) -> FoundMatrix | None:
+        finds = (find_matrix(schedule.get(block), unit) for unit in self._units)
+        return next((find for find in finds if find is not None), None)
+
+    def _join_taps(self, schedule: Schedule, block: SBlockRV) -> bool:
+        """Make one axis of taps and channels where the weights may be packed for it."""
+        for unit in self._units:
+            loads = factors_of(schedule.get(block), unit)
+            if loads is not None:
+                is_constant = is_marked(schedule, loads[1].source, FREE)
+                return join_taps(schedule, block, unit, is_constant)
+        return False
 
     def clone(self) -> ScheduleRule:
         """A rule for the same CPU."""
@@ -105,7 +120,7 @@ def _tile(
 ) -> None:
     axes = list(schedule.get(block).iter_vars)
     index = str(axes[0].var.ty)
-    kind = TileKind(tile, found.dot.dot.shared, found.dot.dot.own, found.stride, index)
+    kind = TileKind(tile, found.dot.dot.shared, found.dot.dot.own, found.stride, found.pitch, index)
     place = _place_of_shared(schedule, block, found)
     rows = _cached_rows(schedule, block, found, place, index)
     columns = schedule.cache_read(block, 1 - place, SCOPE)

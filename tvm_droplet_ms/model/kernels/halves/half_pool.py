@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Largest values of windows of bfloat16, by their bits.
+
+TVM compares bfloat16 in float32 (``BF16ComputeLegalize``): it converts each number of each window,
+and the result back. As signed words, bits whose lower fifteen are flipped in negative numbers are
+in the order of the numbers.
+"""
+
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx, topi
+
+from ....search_strategy.dot_products.dot_intrinsics import HALF
+
+_WORD, _MAGNITUDE, _SIGN_BIT = "int16", 0x7FFF, 15
+
+
+def legalize_max_pool(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalise ``relax.nn.max_pool2d``; for ``LegalizeOps(customize_legalize_map=...)``.
+
+    ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.nn.max_pool2d``.
+    Returns a ``call_tir``. All but pools of bfloat16 are left to TVM.
+    """
+    attrs = call.attrs
+    if str(call.ty.dtype) != HALF or attrs.out_layout != attrs.layout:
+        return tvm.ir.Op.get("relax.nn.max_pool2d").get_attr("FLegalize")(builder, call)
+    geometry = {
+        "kernel": attrs.pool_size,
+        "stride": attrs.strides,
+        "dilation": attrs.dilation,
+        "padding": attrs.padding,
+    }
+    return builder.call_te(
+        half_max_pool,
+        call.args[0],
+        **geometry,
+        ceil_mode=attrs.ceil_mode,
+        layout=attrs.layout,
+        primfunc_name_hint="max_pool2d",
+    )
+
+
+def half_max_pool(data: te.Tensor, **geometry: Any) -> te.Tensor:
+    """The largest values of windows; ``geometry``: as of ``topi.nn.pool2d``."""
+    keys = te.compute(
+        data.shape, lambda *at: _flipped(tirx.reinterpret(_WORD, data(*at))), name="keys"
+    )
+    largest = topi.nn.pool2d(keys, pool_type="max", **geometry)
+    return te.compute(
+        largest.shape,
+        lambda *at: tirx.reinterpret(HALF, _flipped(largest(*at))),
+        name="largest",
+    )
+
+
+def _flipped(bits: Any) -> Any:
+    """Bits in the order of the numbers, and the bits of numbers from such."""
+    signs = tirx.shift_right(bits, tirx.const(_SIGN_BIT, _WORD))
+    return bits ^ (signs & tirx.const(_MAGNITUDE, _WORD))
