@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes models from schedules of the design spaces of register tiles, as training data.
+"""Tunes models from schedules of the design spaces of tiles, as training data.
 
 What a search measures depends on what it has learned, and that was of TVM's spaces. So each kernel
-begins with random schedules of ``RegisterTiles``, and the search goes on from there.
+begins with random schedules of ``RegisterTiles``, or of ``MatrixTiles`` where a CPU has them, and
+the search goes on from there.
 
     python training/register_tiles.py OUT --minutes 4 --models resnet50 [--known FILE --prior FILE]
+    python training/register_tiles.py OUT --minutes 3 --models resnet50 --precision bfloat16
 """
 
 import argparse
@@ -25,7 +27,7 @@ TILED = 8
 
 
 def tiled_points(search: SearchContext, count: int) -> list[SpacePoint]:
-    """Random points of a kernel's design spaces of register tiles, at most ``count``."""
+    """Random points of a kernel's design spaces of tiles, at most ``count``."""
     generator = search.generator
     points: list[SpacePoint] = []
     for number, sketch in enumerate(search.spaces.sketches):
@@ -38,9 +40,9 @@ def tiled_points(search: SearchContext, count: int) -> list[SpacePoint]:
 
 
 def _is_tiled(sketch: Sketch) -> bool:
-    """True if panels and steps are split in two, where TVM splits loops in four."""
+    """True if loops are split in two alone, where TVM and ``DotProducts`` split some in more."""
     lengths = [each.length for each in sketch.decisions if each.kind == PERFECT_TILE]
-    return len(lengths) == 2 and set(lengths) == {2}
+    return len(lengths) > 1 and set(lengths) == {2}
 
 
 class TiledSeeds(TaskSeeds):
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--models", nargs="+", required=True)
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--known", default="auto")
     parser.add_argument("--prior", default="auto")
     args = parser.parse_args()
@@ -67,7 +70,8 @@ def main() -> None:
         result = tune(
             load_any_model(name),
             time_budget_s=60 * args.minutes,
-            work_dir=args.out / name,
+            precision=args.precision,
+            work_dir=args.out / f"{name}-{args.precision}",
             stop=None,
             seed=7,
             threads=1,

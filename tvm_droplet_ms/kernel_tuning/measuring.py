@@ -27,9 +27,9 @@ from ..display.state import shortened
 from ..measure import fast_measure
 from ..measure.allocation import GivenArguments
 from ..progress import quiet_tvm
-from ..search_strategy.dot_products.dot_space import sound_space
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
+from ..search_strategy.screening.sound_space import sound_space
 from ..session.database import open_database
 from ..session.torn_database import count_records, lost_records
 from .check.arguments import arguments_of

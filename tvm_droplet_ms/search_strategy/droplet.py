@@ -19,7 +19,6 @@ from .candidates import Replayer
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import DesignSpaces
 from .dot_products.dot_intrinsics import register_dots
-from .dot_products.dot_space import sound_schedules
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .drafting.launch_mask import LaunchMask
 from .explorers import (
@@ -39,6 +38,7 @@ from .published.search import SearchRun
 from .published.strategy import DropletSearch as PublishedSearch
 from .screening.executed_work import WorkLimit
 from .screening.native_vectors import with_native_vectors
+from .screening.sound_space import sound_schedules
 from .search import DropletSearch
 from .stopping import Stop, StopRule, check_stop
 

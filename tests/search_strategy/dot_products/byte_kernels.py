@@ -5,10 +5,17 @@ import ml_dtypes
 import numpy as np
 
 from tvm import te, tirx
+from tvm.target import Target
 from tvm_droplet_ms.kernel_tuning.call import module_of
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "bfloat16": (-8, 8)}
 """The least and the greatest values. Sums of products of integers of bfloat16 are exact."""
+
+
+def without_tiles(target):
+    """A target whose products are of vectors: matrix tiles have tests of their own."""
+    names = [str(name) for name in target.attrs.get("mattr", []) if "amx" not in str(name)]
+    return Target({**target.export(), "mattr": [*names, "-amx-tile"]})
 
 
 def sum_of(one, other, axes):

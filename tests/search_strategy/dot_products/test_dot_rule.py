@@ -14,6 +14,7 @@ from byte_kernels import (
     requantized,
     sum_of,
     values,
+    without_tiles,
 )
 
 import tvm
@@ -36,11 +37,11 @@ from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
     half_unit,
 )
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
-from tvm_droplet_ms.search_strategy.dot_products.dot_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.session.database import open_database
 
-HOST = Target({**host_target().export(), "num-cores": 1})
-TWO = Target({**host_target().export(), "num-cores": 2})
+HOST = Target({**without_tiles(host_target()).export(), "num-cores": 1})
+TWO = Target({**HOST.export(), "num-cores": 2})
 PLAIN = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 INSTRUCTIONS = ("pmadd", "vpdpbusd", "dot_bf16")
 HAS_DOTS = dot_unit(HOST) is not None

@@ -20,13 +20,13 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
-from tvm_droplet_ms.search_strategy.dot_products.dot_space import (
+from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
+from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
+from tvm_droplet_ms.search_strategy.screening.sound_space import (
     FROM_TARGET,
     sound_schedules,
     sound_space,
 )
-from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
-from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
 from tvm_droplet_ms.search_strategy.screening.soundness import repeated_sum
 from tvm_droplet_ms.session.database import open_database
 

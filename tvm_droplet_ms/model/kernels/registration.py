@@ -4,8 +4,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from .attention.attention_compute import ATTENTION_RULE
-from .attention.attention_schedule import schedule_attention
+from .attention.attention_compute import ATTENTION_RULE, TILED_RULE
+from .attention.attention_schedule import schedule_attention, schedule_attention_in_tiles
 from .byte_pads import legalize_pad
 from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
@@ -46,4 +46,5 @@ def register_schedule_rules() -> None:
     register_rule(CHANNELWISE_RULE, schedule_channelwise)
     register_rule(PACKED_RULE, schedule_packed)
     register_rule(ATTENTION_RULE, schedule_attention)
+    register_rule(TILED_RULE, schedule_attention_in_tiles)
     register_winograd_rules()

@@ -52,6 +52,22 @@ def matrix_units(target: Target) -> list[DotUnit]:
     ]
 
 
+def product_geometry(
+    target: Target, dtype: str, depth: int, outputs: int, taps: int = 1
+) -> tuple[int, int, int, int] | None:
+    """The panels, lanes, depth and steps of tiles for products; None where tiles do not serve.
+
+    ``dtype``: of both factors. ``depth``: the products of an output, at each of some ``taps``.
+    """
+    for unit in matrix_units(target):
+        lanes = next((n for n in unit.lanes if outputs % n == 0), None)
+        if dtype in unit.dtypes and lanes is not None and depth % unit.depth == 0:
+            length = largest_part(depth // unit.depth, ROW_BYTES // 4) * unit.depth
+            if length * 4 // unit.depth >= FEWEST_BYTES:
+                return outputs // lanes, lanes, length, depth * taps // length
+    return None
+
+
 def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     """The matrix product of a block; None where it has none that tiles compute."""
     dot = find_dot(block, unit)
@@ -61,7 +77,7 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     shared, own = _loads(block, dot)
     if len(indices) < 2 or not indices[-1].same_as(axes[dot.lane].var):
         return None
-    if dot.packed_axes is None and not _is_in_panels(own, dot):
+    if dot.packed_axes is None and not _is_packed(own, axes[dot.lane], dot):
         return None
     row = _place(axes, indices[-2])
     if row is None or depends(own.indices, axes[row]):
@@ -91,10 +107,15 @@ def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
     return (one, other) if one.source.same_as(dot.shared) else (other, one)
 
 
-def _is_in_panels(own: Any, dot: FoundDot) -> bool:
-    """True if packed weights end in axes of groups, lanes, and what lies in 4 bytes."""
+def _is_packed(own: Any, lane: Any, dot: FoundDot) -> bool:
+    """True if packed weights end in axes of groups, of lanes, and of what lies in 4 bytes.
+
+    The lanes are those of a panel, or all.
+    """
     extents = [int(extent) for extent in own.source.shape]
-    return len(extents) > 2 and extents[-2:] == [dot.dot.lanes, dot.dot.depth]
+    if len(extents) < 3 or extents[-1] != dot.dot.depth:
+        return False
+    return extents[-2] == dot.dot.lanes or bool(own.indices[-2].same_as(lane.var))
 
 
 def _place(axes: list[Any], index: Any) -> int | None:

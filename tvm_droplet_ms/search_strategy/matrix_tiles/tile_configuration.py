@@ -44,15 +44,18 @@ def function_name(tile: MacroTile, element: int) -> str:
     return f"{FUNCTION_PREFIX}{layout[16:32:2].hex()}_{layout[48:56].hex()}"
 
 
-def function_code(tile: MacroTile, element: int) -> str:
-    """The function, in LLVM's language, on one line: it is in each record of a schedule."""
-    name = function_name(tile, element)
-    text = "".join(f"\\{byte:02x}" for byte in configuration(tile, element))
+def function_code(element: int, *tiles: MacroTile) -> str:
+    """The functions of some tiles, in LLVM's language, on one line: it is in each record."""
+    names = {function_name(tile, element): configuration(tile, element) for tile in tiles}
+    declared = "declare void @llvm.x86.sttilecfg(ptr) declare void @llvm.x86.ldtilecfg(ptr)"
+    return " ".join([declared, *(_function(name, layout) for name, layout in names.items())])
+
+
+def _function(name: str, layout: bytes) -> str:
+    text = "".join(f"\\{byte:02x}" for byte in layout)
     return " ".join(
         [
             f'@{name}_layout = private constant [{ROW_BYTES} x i8] c"{text}", align {ROW_BYTES}',
-            "declare void @llvm.x86.sttilecfg(ptr)",
-            "declare void @llvm.x86.ldtilecfg(ptr)",
             f"define void @{name}() {{",
             f"entry: %now = alloca [{ROW_BYTES} x i8], align {ROW_BYTES}",
             "call void @llvm.x86.sttilecfg(ptr %now)",

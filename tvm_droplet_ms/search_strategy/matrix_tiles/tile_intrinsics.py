@@ -77,7 +77,7 @@ class TileKind:
     @property
     def _text(self) -> str:
         one = self.tile
-        shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels)
+        shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, one.apart)
         numbers = (*shape, self.stride, self.pitch)
         return f"{'_'.join(map(str, numbers))}.{self.shared}.{self.own}.{self.index}"
 
@@ -132,7 +132,8 @@ def _all(extents: Sequence[int]) -> tuple[slice, ...]:
 def _zeros(kind: TileKind, full: bool) -> None:
     """Sums of zero, of all tiles; they are configured for the kernel first."""
     one = kind.tile
-    shape = [one.lines, one.groups * one.rows, one.panels * one.lanes][one.lines == 1 :]
+    outer = [one.panels, one.groups, 1] if one.apart else [one.lines, one.groups, one.panels]
+    shape = [outer[0], outer[1] * one.rows, outer[2] * one.lanes][outer[0] == 1 :]
     sums = _argument(kind, "C", shape, kind.sums, SCOPE)
     with T.sblock("root"):
         T.reads()
@@ -142,21 +143,22 @@ def _zeros(kind: TileKind, full: bool) -> None:
             for number in range(one.sums):
                 _call("tilezero", T.uint8(number))
             return
-        outer = [one.lines, one.groups, one.panels]
         with T.grid(*(n for n in outer if n > 1), one.rows, one.lanes) as loops:
             *several, row, lane = loops
-            places = [several.pop(0) if extent > 1 else None for extent in outer]
-            line, group, panel = places
+            line, group, panel = (several.pop(0) if extent > 1 else None for extent in outer)
             with T.sblock("zeros"):
-                at = [] if line is None else [T.axis.spatial(one.lines, line)]
-                for outside, inside, extent in (
-                    (group, row, shape[-2]),
-                    (panel, lane, shape[-1]),
-                ):
-                    length = one.rows if inside is row else one.lanes
-                    whole = inside if outside is None else outside * length + inside
-                    at.append(T.axis.spatial(extent, whole))
+                # Axes are in the order of the product's block: rows before panels of their own.
+                before = [] if line is None or one.apart else [T.axis.spatial(outer[0], line)]
+                whole = T.axis.spatial(shape[-2], _joined(group, row, one.rows))
+                if line is not None and one.apart:
+                    before = [T.axis.spatial(outer[0], line)]
+                last = T.axis.spatial(shape[-1], _joined(panel, lane, one.lanes))
+                at = [*before, whole, last]
                 T.buffer_store(sums, tirx.const(0, kind.sums), at)
+
+
+def _joined(outer: Any, inner: Any, extent: int) -> Any:
+    return inner if outer is None else outer * extent + inner
 
 
 def _stores(kind: TileKind, full: bool) -> None:

@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import IndexMap, IterVar
+from tvm.tirx import IterVar
 
 from ..dot_products.dot_intrinsics import DotUnit
 from ..dot_products.dot_rule import FEWEST_USES, IMPORTED, pack_weights
@@ -30,7 +30,8 @@ from ..register_tiles.tiling import (
 from .find_matrix import FoundMatrix, find_matrix
 from .joined_taps import join_taps
 from .tile_configuration import function_code
-from .tile_intrinsics import SCOPE, TileKind
+from .tile_intrinsics import TileKind
+from .tile_loops import copy_to_tiles, tensorize_tiles
 from .tile_shapes import MacroTile, offered_tiles
 
 _MOST_UNROLLED = 4
@@ -121,10 +122,9 @@ def _tile(
     axes = list(schedule.get(block).iter_vars)
     index = str(axes[0].var.ty)
     kind = TileKind(tile, found.dot.dot.shared, found.dot.dot.own, found.stride, found.pitch, index)
-    place = _place_of_shared(schedule, block, found)
-    rows = _cached_rows(schedule, block, found, place, index)
-    columns = schedule.cache_read(block, 1 - place, SCOPE)
-    stores = schedule.cache_write(block, 0, SCOPE)
+    copies = copy_to_tiles(
+        schedule, block, found.dot.shared, found.reads, found.row, found.dot.step, tile.lanes
+    )
     loops = list(schedule.get_loops(block))
     loops[found.row], row = schedule.split(loops[found.row], [None, tile.rows])
     loops[found.dot.lane], lane = schedule.split(loops[found.dot.lane], [None, tile.lanes])
@@ -157,78 +157,21 @@ def _tile(
         first = schedule.fuse(*outer)
         schedule.parallel(first)
     schedule.annotate(first, FINISHED, 1)
-    schedule.annotate(first, IMPORTED, function_code(tile, kind.element))
-    held_rows, held_columns = tile.held
-    rows_at = unrolled if held_rows == tile.along_rows else tiles[-1]
-    columns_at = unrolled if held_columns == tile.panels else tiles[-1]
-    for copy, at in ((rows, rows_at), (columns, columns_at)):
-        schedule.compute_at(copy, at, preserve_unit_loops=True)
-    # All blocks are moved before one becomes an intrinsic: it would not count as their producer.
-    for after in (stores, last):
-        if after is not None:
-            schedule.reverse_compute_at(after, group, preserve_unit_loops=True)
-    _load_rows(schedule, rows, found, kind)
-    _load_columns(schedule, columns, kind)
-    _store(schedule, stores, kind)
+    schedule.annotate(first, IMPORTED, function_code(kind.element, tile))
+    tensorize_tiles(
+        schedule,
+        block,
+        copies,
+        kind,
+        sums=[*sums, steps][0],
+        steps=unrolled,
+        tiles=tiles,
+        row=row,
+        group=group,
+        last=last,
+    )
     if last is not None:
         _vectorize(schedule, last, tile)
-    zeros = schedule.decompose_reduction(block, [*sums, steps][0])
-    inner_loops = len(tiles) + 2
-    schedule.tensorize(schedule.get_loops(zeros)[-inner_loops], kind.register("zeros"))
-    for loop in (unrolled, *tiles):
-        schedule.unroll(loop)
-        schedule.annotate(loop, FINISHED, 1)
-    schedule.tensorize(row, kind.register("products"))
-
-
-def _place_of_shared(schedule: Schedule, block: SBlockRV, found: FoundMatrix) -> int:
-    """The number of what all columns share, of the two buffers that a block reads."""
-    one, _ = schedule.get(block).reads
-    return 0 if one.source.same_as(found.dot.shared) else 1
-
-
-def _cached_rows(
-    schedule: Schedule, block: SBlockRV, found: FoundMatrix, place: int, index: str
-) -> SBlockRV:
-    """A copy, in tiles, of what all columns share, by the axes that it is read by."""
-    rows = schedule.reindex(block, ("read", place))
-    row, step = found.reads.index(found.row), found.reads.index(found.dot.step)
-
-    def order(*indices: Any) -> list[Any]:
-        others = [each for n, each in enumerate(indices) if n not in (row, step)]
-        return [*others, indices[row], indices[step]]
-
-    index_map = IndexMap.from_func(order, ndim=len(found.reads), index_dtype=index)
-    schedule.transform_layout(rows, ("write", 0), index_map)
-    schedule.set_scope(rows, 0, SCOPE)
-    return rows
-
-
-def _load_rows(schedule: Schedule, block: SBlockRV, found: FoundMatrix, kind: TileKind) -> None:
-    loops = schedule.get_loops(block)[-len(found.reads) :]
-    row, step = found.reads.index(found.row), found.reads.index(found.dot.step)
-    groups, inner = schedule.split(loops[row], [None, kind.tile.rows])
-    others = [loop for n, loop in enumerate(loops) if n not in (row, step)]
-    schedule.reorder(*others, groups, inner, loops[step])
-    _unroll(schedule, [*others, groups])
-    schedule.tensorize(inner, kind.register("rows"))
-
-
-def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
-    count = len(schedule.get(block).iter_vars)
-    *others, first, _, _ = schedule.get_loops(block)[-count:]
-    _unroll(schedule, others)
-    schedule.tensorize(first, kind.register("columns"))
-
-
-def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
-    count = len(schedule.get(block).iter_vars)
-    *others, rows, lanes = schedule.get_loops(block)[-count:]
-    groups, row = schedule.split(rows, [None, kind.tile.rows])
-    panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
-    schedule.reorder(*others, groups, panels, row, lane)
-    _unroll(schedule, [*others, groups, panels])
-    schedule.tensorize(row, kind.register("stores"))
 
 
 def _vectorize(schedule: Schedule, block: SBlockRV, tile: MacroTile) -> None:
@@ -239,10 +182,3 @@ def _vectorize(schedule: Schedule, block: SBlockRV, tile: MacroTile) -> None:
     schedule.unroll(vectors)
     schedule.vectorize(inner)
     schedule.annotate(vectors, FINISHED, 1)
-
-
-def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Unroll the loops around an instruction, whose tiles are then known."""
-    for loop in loops:
-        schedule.unroll(loop)
-        schedule.annotate(loop, FINISHED, 1)

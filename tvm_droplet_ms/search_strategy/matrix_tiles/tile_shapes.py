@@ -45,6 +45,7 @@ class MacroTile:
     - ``depth``: the products that an instruction adds to each sum.
     - ``lines``, ``groups``, ``panels``: the tiles of sums along the axis outside of the rows, along
       the rows and along the lanes.
+    - ``apart``: 1 where the panels are an axis outside of the rows, which lines are otherwise.
     """
 
     rows: int
@@ -53,6 +54,7 @@ class MacroTile:
     lines: int = 1
     groups: int = 1
     panels: int = 1
+    apart: int = 0
 
     @property
     def along_rows(self) -> int:
@@ -139,7 +141,8 @@ def padded_map(
 
     own = cycles(rows, lines)
     more_lines = range(lines, lines + _MOST_ADDED + 1) if lines > 1 else (1,)
-    candidates = [(tall, n) for tall in range(rows, rows + _MOST_ADDED + 1) for n in more_lines]
+    most = _MOST_ADDED if lines > 1 else MOST_ROWS - 1
+    candidates = [(tall, n) for tall in range(rows, rows + most + 1) for n in more_lines]
     best = min(candidates, key=lambda extents: (cycles(*extents), extents))
     return best if cycles(*best) < _GAIN * own else (rows, lines)
 

@@ -15,7 +15,6 @@ from tvm.target import Target
 
 from ...search_strategy.candidates import Replayer
 from ...search_strategy.design_spaces import DesignSpaces
-from ...search_strategy.dot_products.dot_space import sound_space
 from ...search_strategy.explorers.random_sampling import RandomExploration
 from ...search_strategy.history import History
 from ...search_strategy.known.known_schedules import KnownLike, find_schedules
@@ -26,6 +25,7 @@ from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.screening.executed_work import WorkLimit
 from ...search_strategy.screening.native_vectors import with_native_vectors
+from ...search_strategy.screening.sound_space import sound_space
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
 

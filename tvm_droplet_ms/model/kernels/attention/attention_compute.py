@@ -24,9 +24,10 @@ from .attention_packing import (
     column_of,
     compute_stage,
 )
+from .attention_tiles import tiled_rows
 
-ATTENTION_RULE = "tvm_droplet_ms.attention"
-"""The schedule rule that the kernel asks for."""
+ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attention_in_tiles"
+"""The schedule rules that the kernel asks for: that of vectors, or that of matrix tiles."""
 
 _ROW_UNITS = (4, 6, 8, 12)
 """Tiles of rows are multiples of one of them, and what is computed together divides it."""
@@ -79,7 +80,9 @@ def attention(
     """
     batch, rows, columns = extents.batch, extents.rows, extents.columns
     depth, width = extents.depth, extents.width
-    padded_rows, panels = _padded(rows, row_unit(rows)), -(-columns // LANES)
+    in_tiles = tiled_rows(extents) if halves else None
+    padded_rows = in_tiles or _padded(rows, row_unit(rows))
+    panels = -(-columns // LANES)
 
     packing = InPairs(extents) if halves else Packing(extents)
     packed_queries = compute_stage(
@@ -141,7 +144,7 @@ def attention(
         (*batch, padded_rows, width),
         mean,
         name="normal",
-        attrs={"schedule_rule": ATTENTION_RULE},
+        attrs={"schedule_rule": ATTENTION_RULE if in_tiles is None else TILED_RULE},
     )
     shape = (*batch, rows, width)
     return compute_stage(

@@ -13,9 +13,19 @@ from ....search_strategy.dot_products.dot_intrinsics import (
     register_dots,
 )
 from ....search_strategy.dot_products.dot_rule import IMPORTED
+from ....search_strategy.matrix_tiles.tile_loops import TileCopies
 from ....search_strategy.register_tiles.tiling import FINISHED, perfect_tile
 from .attention_compute import row_unit
 from .attention_packing import LANES, PAIR
+from .attention_tiles import (
+    AttentionTiles,
+    attention_tiles,
+    copy_keys,
+    copy_values,
+    multiply_keys,
+    multiply_values,
+    panels_first,
+)
 
 _MOST_ROWS, _MOST_PANELS, _MOST_VECTORS = 8, 4, 4
 """The most rows, panels of keys, and vectors of values that are computed together."""
@@ -45,23 +55,43 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     computed for a tile too.
     """
     last = _inline_others(schedule)
-    head = _tile(schedule, normal, last)
     beforehand = schedule.copy()
+    _pack(schedule, _tile(schedule, normal, last))
+    _tile(beforehand, normal, last)
+    _pack(beforehand)
+    return [schedule, beforehand]
+
+
+def schedule_attention_in_tiles(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
+    """The same with the products of bfloat16 in matrix tiles, for each combination of tiles."""
+    last = _inline_others(schedule)
+    spaces = []
+    for tiles in attention_tiles(schedule):
+        # TVM copies no schedule that has intrinsics.
+        space, beforehand = schedule.copy(), schedule.copy()
+        _pack(space, _tile(space, normal, last, tiles))
+        _tile(beforehand, normal, last, tiles)
+        _pack(beforehand)
+        spaces += [space, beforehand]
+    return spaces
+
+
+def _pack(schedule: Schedule, head: LoopRV | None = None) -> None:
+    """Pack keys and values: for each head, where its loop is given, or all beforehand."""
     for name in _PACKED:
         block = schedule.get_sblock(name)
-        schedule.compute_at(block, head, preserve_unit_loops=True)
+        if head is not None:
+            schedule.compute_at(block, head, preserve_unit_loops=True)
+            if _is_of_halves(schedule):
+                # LLVM takes 20 s for some hundred vectors of elements gathered one by one.
+                schedule.annotate(schedule.get_loops(block)[1], "pragma_auto_unroll_max_step", 0)
+    for name in _PACKED:
+        block = schedule.get_sblock(name)
         if _is_of_halves(schedule):
-            # LLVM takes 20 s for some hundred vectors of elements that are gathered one by one.
-            schedule.annotate(schedule.get_loops(block)[1], "pragma_auto_unroll_max_step", 0)
-    for space in (schedule, beforehand):
-        for name in _PACKED:
-            block = space.get_sblock(name)
-            if _is_of_halves(space):
-                space.fuse(*space.get_loops(block)[-2:])
-                _vectorize(space, block, PAIR * LANES)
-            else:
-                _vectorize(space, block)
-    return [schedule, beforehand]
+            schedule.fuse(*schedule.get_loops(block)[-2:])
+            _vectorize(schedule, block, PAIR * LANES)
+        else:
+            _vectorize(schedule, block)
 
 
 def _is_of_halves(schedule: Schedule) -> bool:
@@ -83,15 +113,20 @@ def _inline_others(schedule: Schedule) -> SBlockRV:
     return last
 
 
-def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
+def _tile(
+    schedule: Schedule, normal: SBlockRV, last: SBlockRV, tiles: AttentionTiles | None = None
+) -> LoopRV:
     """Compute all stages for a tile of rows; return the loop over the heads."""
     block = schedule.get_sblock
     *batch, rows, width = schedule.get_loops(normal)
     lanes = math.gcd(int(schedule.get(width).extent), LANES)
-    unit = row_unit(int(schedule.get(rows).extent))
-    together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
+    extent = int(schedule.get(rows).extent)
+    unit = row_unit(extent) if tiles is None else tiles.rows
+    together: ExprRV | int = unit
+    if tiles is None:
+        together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
     row_bytes = 8 * _columns(schedule)
-    tile_rows = _sample(schedule, _tile_extents(int(schedule.get(rows).extent), unit, row_bytes))
+    tile_rows = _sample(schedule, _tile_extents(extent, unit, row_bytes))
     if _is_of_halves(schedule):
         # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
         batch = [schedule.fuse(*batch)]
@@ -99,16 +134,30 @@ def _tile(schedule: Schedule, normal: SBlockRV, last: SBlockRV) -> LoopRV:
         schedule.annotate(batch[-1], FINISHED, 1)
         # Around all loops: one that is unrolled would bring the functions along many times.
         dots = [_dot(each) for each in sorted({LANES, lanes})]
-        schedule.annotate(batch[-1], IMPORTED, " ".join(str(imported_code(dot)) for dot in dots))
+        code = " ".join(str(imported_code(dot)) for dot in dots)
+        schedule.annotate(batch[-1], IMPORTED, code if tiles is None else tiles.code)
+    mixed, scores = block("mixed"), block("scores")
+    copied: dict[str, TileCopies] = {}
+    if tiles is not None:
+        panels_first(schedule, scores)
+        copied = {"mixed": copy_values(schedule, mixed), "scores": copy_keys(schedule, scores)}
     tile, inner = schedule.split(rows, [None, tile_rows])
     schedule.split(inner, [None, together])
     _vectorize(schedule, normal)
     for name in _OF_A_TILE:
-        schedule.compute_at(block(name), tile, preserve_unit_loops=True)
+        of = copied.get(name)
+        # Behind a product what it is stored by, before it what it is loaded by.
+        stages = [block(name)] if of is None else [of.sums, block(name), of.rows, of.columns]
+        for stage in stages:
+            schedule.compute_at(stage, tile, preserve_unit_loops=True)
     schedule.reverse_compute_at(last, tile, preserve_unit_loops=True)
     _vectorize(schedule, last)
-    _products_of_keys(schedule, block("scores"), together)
-    _products_of_values(schedule, block("mixed"), together, lanes)
+    if tiles is None:
+        _products_of_keys(schedule, scores, together)
+        _products_of_values(schedule, mixed, together, lanes)
+    else:
+        multiply_keys(schedule, scores, copied["scores"], tiles.of_keys)
+        multiply_values(schedule, mixed, copied["mixed"], tiles.of_values)
     for name in ("largest_of_lane", "total_of_lane"):
         *_, lane, panel = schedule.get_loops(block(name))
         schedule.reorder(panel, lane)
@@ -139,7 +188,7 @@ def _sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
     return schedule.sample_categorical(candidates, [share] * len(candidates))
 
 
-def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV) -> None:
+def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV | int) -> None:
     *_, rows, panels, lane, depth = schedule.get_loops(scores)
     row, register_row = schedule.split(rows, [None, together])
     outer, panel = perfect_tile(schedule, panels, 2, _MOST_PANELS)
@@ -154,7 +203,9 @@ def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV) ->
         schedule.vectorize(lane)
 
 
-def _products_of_values(schedule: Schedule, mixed: SBlockRV, together: ExprRV, lanes: int) -> None:
+def _products_of_values(
+    schedule: Schedule, mixed: SBlockRV, together: ExprRV | int, lanes: int
+) -> None:
     *_, rows, width, columns = schedule.get_loops(mixed)
     row, register_row = schedule.split(rows, [None, together])
     vectors, lane = schedule.split(width, [None, lanes])

@@ -14,8 +14,8 @@ from tvm import relax, te, tirx, topi
 from tvm.target import Target
 
 from ....search_strategy.dot_products.dot_intrinsics import BYTES, HALF
-from ....search_strategy.matrix_tiles.find_matrix import matrix_units
-from ....search_strategy.matrix_tiles.tile_shapes import ROW_BYTES, largest_part, padded_map
+from ....search_strategy.matrix_tiles.find_matrix import product_geometry
+from ....search_strategy.matrix_tiles.tile_shapes import padded_map
 from ...bindings import Expr, static_shape
 from ...layers import layouts_of
 
@@ -49,14 +49,14 @@ def _map(call: Any) -> tuple[int, int]:
     """The lines and the rows of the map to compute."""
     lines, rows, outputs = (int(extent) for extent in list(call.ty.shape)[1:])
     target = Target.current(allow_none=True)
-    dtype = str(call.args[0].ty.dtype)
-    units = [unit for unit in matrix_units(target) if dtype in unit.dtypes] if target else []
-    taps = [int(extent) for extent in list(call.args[1].ty.shape)[:3]]
-    lanes = next((n for unit in units for n in unit.lanes if outputs % n == 0), 0)
-    if not lanes or taps[2] % units[0].depth:
+    if target is None:
         return lines, rows
-    depth = largest_part(taps[2] // units[0].depth, ROW_BYTES // 4) * units[0].depth
-    tall, several = padded_map(rows, lines, outputs // lanes, lanes, depth, prod(taps) // depth)
+    *kernel, inputs = (int(extent) for extent in list(call.args[1].ty.shape)[:3])
+    dtype = str(call.args[0].ty.dtype)
+    geometry = product_geometry(target, dtype, inputs, outputs, prod(kernel))
+    if geometry is None:
+        return lines, rows
+    tall, several = padded_map(rows, lines, *geometry)
     return several, tall
 
 

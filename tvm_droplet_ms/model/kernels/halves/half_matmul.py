@@ -2,15 +2,19 @@
 """A product of bfloat16 with a number of rows that no tile divides, such as the 197 of a ViT.
 
 A tile of one row loads a vector for each instruction. So some rows are computed twice: the product
-has as many as tiles divide, of which the last ones are copies.
+has as many as tiles divide, of which the last ones are copies. Matrix tiles read their rows in
+memory, so that there the data are copied, with rows of zeros behind them; bytes, too.
 """
 
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
+from tvm.target import Target
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF
+from ....search_strategy.dot_products.dot_intrinsics import BYTES, HALF
+from ....search_strategy.matrix_tiles.find_matrix import product_geometry
+from ....search_strategy.matrix_tiles.tile_shapes import padded_map
 from ...bindings import static_shape
 from ..attention.attention_compute import row_unit
 from ..attention.attention_packing import at_most
@@ -20,6 +24,9 @@ _TILES = range(4, 15)
 
 _LEAST_ROWS = 16
 
+_FEWEST_TILED = 8
+"""The fewest rows that are computed in matrix tiles."""
+
 
 def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.matmul``; for ``LegalizeOps(customize_legalize_map=...)``.
@@ -28,20 +35,67 @@ def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
     ``call_tir``. All but products of bfloat16 with a matrix, of rows that need it, are left to TVM.
     """
     rows = _rows(call)
-    if rows is None or rows < _LEAST_ROWS or any(rows % tile == 0 for tile in _TILES):
+    tiled = None if rows is None else _tiled_rows(call, rows)
+    if rows is not None and tiled is not None:
+        if tiled != rows:
+            arguments = (*call.args, tiled)
+            return builder.call_te(tiled_matmul, *arguments, primfunc_name_hint="matmul")
+        rows = None
+    is_of_bytes = str(call.ty.dtype) != "float32"
+    is_good = rows is None or rows < _LEAST_ROWS or any(rows % tile == 0 for tile in _TILES)
+    if is_good or is_of_bytes:
         return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
     return builder.call_te(half_matmul, *call.args, primfunc_name_hint="matmul")
 
 
+def _tiled_rows(call: Any, rows: int) -> int | None:
+    """The rows that matrix tiles want; None where they do not multiply it."""
+    target = Target.current(allow_none=True)
+    if target is None or rows < _FEWEST_TILED:
+        return None
+    depth, outputs = (int(extent) for extent in call.args[1].ty.shape)
+    geometry = product_geometry(target, str(call.args[0].ty.dtype), depth, outputs)
+    return None if geometry is None else padded_map(rows, 1, *geometry)[0]
+
+
 def _rows(call: Any) -> int | None:
-    """The rows of a product of bfloat16 with a matrix, to float32; None for any other."""
+    """The rows of a product of bfloat16 or bytes with a matrix; None for any other."""
     shapes = [static_shape(operand) for operand in call.args]
-    types = [str(each.ty.dtype) for each in (*call.args, call)]
-    if types != [HALF, HALF, "float32"] or None in shapes:
+    types = [str(each.ty.dtype) for each in call.args]
+    sums = {"float32": (HALF,), "int32": BYTES}.get(str(call.ty.dtype), ())
+    if not {*types} <= {*sums} or None in shapes:
         return None
     data, weights = shapes
     is_plain = data is not None and len(data) > 1 and weights is not None and len(weights) == 2
     return data[-2] if is_plain and data is not None else None
+
+
+def tiled_matmul(data: te.Tensor, weights: te.Tensor, computed: int) -> te.Tensor:
+    """Multiply data of shape (..., rows, depth) with weights of (depth, columns).
+
+    ``computed``: the rows to compute; more than there are are dropped. Returns float32, or int32 of
+    bytes.
+    """
+    *batch, rows, depth = (int(extent) for extent in data.shape)
+    columns, dtype = int(weights.shape[1]), str(data.dtype)
+    bits, sums = ("uint16", "float32") if dtype == HALF else (dtype, "int32")
+    k = te.reduce_axis((0, depth), "k")
+
+    def copied(*at: Any) -> Any:
+        stored = tirx.reinterpret(bits, data(*at))
+        return tirx.reinterpret(
+            dtype, tirx.if_then_else(at[-2] < rows, stored, tirx.const(0, bits))
+        )
+
+    longer = te.compute((*batch, computed, depth), copied, name="pad_temp")
+    whole = te.compute(
+        (*batch, computed, columns),
+        lambda *at: te.sum(
+            longer(*at[:-1], k).astype(sums) * weights(k, at[-1]).astype(sums), axis=[k]
+        ),
+        name="matmul",
+    )
+    return te.compute((*batch, rows, columns), lambda *at: whole(*at), name="rows")
 
 
 def half_matmul(data: te.Tensor, weights: te.Tensor) -> te.Tensor:

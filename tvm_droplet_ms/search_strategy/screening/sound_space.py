@@ -16,13 +16,13 @@ from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
+from ..dot_products.dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
+from ..dot_products.dot_rule import DotProducts
 from ..matrix_tiles.find_matrix import matrix_units
 from ..matrix_tiles.tile_rule import MatrixTiles
 from ..register_tiles.find_product import find_product
 from ..register_tiles.tile_rule import PARTITIONED, RegisterTiles
-from ..screening.native_vectors import register_bytes
-from .dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
-from .dot_rule import DotProducts
+from .native_vectors import register_bytes
 
 FROM_TARGET = "post-order-apply"
 """TVM's name of the space whose rules go by the target."""

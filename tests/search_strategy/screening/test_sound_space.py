@@ -17,7 +17,7 @@ from tvm_droplet_ms.kernel_tuning import tune_kernel
 from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure import fast_measure
-from tvm_droplet_ms.search_strategy.dot_products.dot_space import (
+from tvm_droplet_ms.search_strategy.screening.sound_space import (
     FROM_TARGET,
     sound_schedules,
     sound_space,

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of schedule rules that put a matrix product into tiles: its copies, and its intrinsics."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IndexMap
+
+from ..register_tiles.tiling import FINISHED
+from .tile_intrinsics import SCOPE, TileKind
+
+
+@dataclass(frozen=True)
+class TileCopies:
+    """The blocks that load and store the tiles of a product.
+
+    - ``rows``, ``columns``, ``sums``: those of what all columns share, of weights and of results.
+    - ``axes``: the number of axes of the first of them.
+    - ``row``, ``step``: which of them go along rows and along products.
+    """
+
+    rows: SBlockRV
+    columns: SBlockRV
+    sums: SBlockRV
+    axes: int
+    row: int
+    step: int
+
+
+def copy_to_tiles(
+    schedule: Schedule,
+    block: SBlockRV,
+    shared: Any,
+    reads: Sequence[int],
+    row: int,
+    step: int,
+    lanes: int,
+) -> TileCopies:
+    """Make the copies of a product.
+
+    ``shared``: the buffer that all columns share. ``reads``: the axes of the block that it is read
+    by, ascending; ``row`` and ``step``: those along rows and along products. ``lanes``: of a tile.
+    """
+    node = schedule.get(block)
+    index, (one, _) = str(node.iter_vars[0].var.ty), node.reads
+    place = 0 if one.source.same_as(shared) else 1
+    rows = schedule.reindex(block, ("read", place))
+    own = reads.index(row), reads.index(step)
+
+    def order(*indices: Any) -> list[Any]:
+        others = [each for n, each in enumerate(indices) if n not in own]
+        return [*others, *(indices[n] for n in own)]
+
+    index_map = IndexMap.from_func(order, ndim=len(reads), index_dtype=index)
+    schedule.transform_layout(rows, ("write", 0), index_map)
+    schedule.set_scope(rows, 0, SCOPE)
+    columns = schedule.cache_read(block, 1 - place, SCOPE)
+    shape = schedule.get(columns).writes[0].source.shape
+    if int(shape[-2]) > lanes:
+        # Of weights with the lanes of all panels in a row, each panel is a tile of its own.
+        def by_panel(*at: Any) -> list[Any]:
+            return [*at[:-3], at[-2] // lanes, at[-3], at[-2] % lanes, at[-1]]
+
+        panel_map = IndexMap.from_func(by_panel, ndim=len(shape), index_dtype=index)
+        schedule.transform_layout(columns, ("write", 0), panel_map)
+    sums = schedule.cache_write(block, 0, SCOPE)
+    return TileCopies(rows, columns, sums, len(reads), *own)
+
+
+def tensorize_tiles(
+    schedule: Schedule,
+    block: SBlockRV,
+    copies: TileCopies,
+    kind: TileKind,
+    *,
+    sums: LoopRV,
+    steps: LoopRV,
+    tiles: Sequence[LoopRV],
+    row: LoopRV,
+    group: LoopRV,
+    last: SBlockRV | None = None,
+) -> None:
+    """Load, multiply and store by intrinsics.
+
+    - ``sums``: the outermost loop that adds up.
+    - ``steps``: the innermost one around the tiles.
+    - ``tiles``: the loops over tiles of sums, those of more than one.
+    - ``row``: the loop over the rows of a tile, around those over its lanes and products.
+    - ``group``: the loop in which a group of sums is made.
+    - ``last``: what is computed for each group behind it.
+    """
+    held_rows, held_columns = kind.tile.held
+    rows_at = steps if held_rows == kind.tile.along_rows else tiles[-1]
+    columns_at = steps if held_columns == kind.tile.panels else tiles[-1]
+    schedule.compute_at(copies.rows, rows_at, preserve_unit_loops=True)
+    schedule.compute_at(copies.columns, columns_at, preserve_unit_loops=True)
+    # All blocks are moved before one becomes an intrinsic: it would not count as their producer.
+    for after in (copies.sums, last):
+        if after is not None:
+            schedule.reverse_compute_at(after, group, preserve_unit_loops=True)
+    _load_rows(schedule, copies, kind)
+    _load_columns(schedule, copies.columns, kind)
+    _store(schedule, copies.sums, kind)
+    zeros = schedule.decompose_reduction(block, sums)
+    inner_loops = len(tiles) + 2
+    schedule.tensorize(schedule.get_loops(zeros)[-inner_loops], kind.register("zeros"))
+    _unroll(schedule, [steps, *tiles])
+    schedule.tensorize(row, kind.register("products"))
+
+
+def _load_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> None:
+    loops = schedule.get_loops(copies.rows)[-copies.axes :]
+    groups, inner = schedule.split(loops[copies.row], [None, kind.tile.rows])
+    others = [loop for n, loop in enumerate(loops) if n not in (copies.row, copies.step)]
+    schedule.reorder(*others, groups, inner, loops[copies.step])
+    _unroll(schedule, [*others, groups])
+    schedule.tensorize(inner, kind.register("rows"))
+
+
+def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
+    count = len(schedule.get(block).iter_vars)
+    *others, first, lanes, products = schedule.get_loops(block)[-count:]
+    panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
+    schedule.reorder(*others, panels, first, lane, products)
+    _unroll(schedule, [*others, panels])
+    schedule.tensorize(first, kind.register("columns"))
+
+
+def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
+    count = len(schedule.get(block).iter_vars)
+    *others, rows, lanes = schedule.get_loops(block)[-count:]
+    groups, row = schedule.split(rows, [None, kind.tile.rows])
+    panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
+    schedule.reorder(*others, groups, panels, row, lane)
+    _unroll(schedule, [*others, groups, panels])
+    schedule.tensorize(row, kind.register("stores"))
+
+
+def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
+    """Unroll the loops around an instruction, whose tiles are then known."""
+    for loop in loops:
+        schedule.unroll(loop)
+        schedule.annotate(loop, FINISHED, 1)
