@@ -29,6 +29,7 @@ class FoundMatrix:
     - ``line``: the axis outside of it that tiles go along, too; None if there is none.
     - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
     - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
+    - ``middle``: 1 where an axis of one element lies between rows and lanes.
     - ``depth``: the products that one instruction adds to each sum.
     - ``reads``: the axes that what all columns share is read by, ascending.
     """
@@ -38,6 +39,7 @@ class FoundMatrix:
     line: int | None
     stride: int
     pitch: int
+    middle: int
     depth: int
     reads: list[int]
 
@@ -80,16 +82,19 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     if dot.packed_axes is None and not _is_packed(own, axes[dot.lane], dot):
         return None
     row = _place(axes, indices[-2])
+    middle = int(len(indices) > 2 and row is not None and int(axes[row].dom.extent) == 1)
+    if middle:
+        row = _place(axes, indices[-3])
     if row is None or depends(own.indices, axes[row]):
         return None
     places = simplified(shared.indices, axes)
-    stride = _stride(places, axes, row, dot.step)
-    pitch = _pitch(places, axes, row, dot.step)
+    stride = _stride(places, axes, row, dot.step, middle)
+    pitch = 0 if middle else _pitch(places, axes, row, dot.step)
     steps = int(axes[dot.step].dom.extent)
     depth = largest_part(steps // unit.depth, ROW_BYTES // 4) * unit.depth
     if stride + pitch == 0 or depth * 4 // unit.depth < FEWEST_BYTES:
         return None
-    line = _place(axes, indices[-3]) if len(indices) > 2 else None
+    line = _place(axes, indices[-3]) if len(indices) > 2 and not middle else None
     if line is not None and depends(own.indices, axes[line]):
         line = None
     if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < _FEWEST_ROWS:
@@ -97,7 +102,7 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     reads = [n for n, axis in enumerate(axes) if depends(places, axis)]
     if dot.lane in reads:
         return None
-    return FoundMatrix(dot, row, line, stride, pitch, depth, reads)
+    return FoundMatrix(dot, row, line, stride, pitch, middle, depth, reads)
 
 
 def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
@@ -145,14 +150,15 @@ def simplified(indices: Any, axes: list[Any]) -> list[Any]:
     return [each if isinstance(each, tirx.Var) else analyzer.simplify(each) for each in indices]
 
 
-def _stride(places: list[Any], axes: list[Any], row: int, step: int) -> int:
+def _stride(places: list[Any], axes: list[Any], row: int, step: int, middle: int) -> int:
     """The rows of memory from one row of a tile to the next; 0 if tiles have no such rows."""
-    if len(places) < 2 or not places[-1].same_as(axes[step].var):
+    own = len(places) - 2 - middle
+    if own < 0 or not places[-1].same_as(axes[step].var):
         return 0
-    others = [*places[:-2], places[-1]]
+    others = [*places[:own], *places[own + 1 :]]
     if depends(others, axes[row]) or depends(places[:-1], axes[step]):
         return 0
-    return growth(places[-2], axes[row].var)
+    return growth(places[own], axes[row].var)
 
 
 def _pitch(places: list[Any], axes: list[Any], row: int, step: int) -> int:

@@ -49,6 +49,7 @@ class TileKind:
     - ``shared``, ``own``: the types of the numbers that all columns share, and of the columns'.
     - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
     - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
+    - ``middle``: the axes of one element between rows and lanes in memory.
     - ``index``: the type of indices.
     """
 
@@ -57,6 +58,7 @@ class TileKind:
     own: str
     stride: int
     pitch: int
+    middle: int
     index: str
 
     @property
@@ -78,7 +80,7 @@ class TileKind:
     def _text(self) -> str:
         one = self.tile
         shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, one.apart)
-        numbers = (*shape, self.stride, self.pitch)
+        numbers = (*shape, self.stride, self.pitch, self.middle)
         return f"{'_'.join(map(str, numbers))}.{self.shared}.{self.own}.{self.index}"
 
     def name(self, what: str) -> str:
@@ -101,8 +103,9 @@ def register_named(text: str) -> bool:
     for name in set(_NAME.findall(text)) if _PREFIX in text else ():
         if TensorIntrin.get(name, allow_missing=True) is None:
             _, what, numbers, shared, own, index = name.rsplit(".", 5)
-            *shape, stride, pitch = map(int, numbers.split("_"))
-            TileKind(MacroTile(*shape), shared, own, stride, pitch, index).register(what)
+            *shape, stride, pitch, middle = map(int, numbers.split("_"))
+            kind = TileKind(MacroTile(*shape), shared, own, stride, pitch, middle, index)
+            kind.register(what)
             is_new = True
     return is_new
 
@@ -163,23 +166,27 @@ def _joined(outer: Any, inner: Any, extent: int) -> Any:
 
 def _stores(kind: TileKind, full: bool) -> None:
     """A tile of sums to memory."""
-    shape = [kind.tile.rows, kind.tile.lanes]
+    shape, ones = [kind.tile.rows, kind.tile.lanes], [1] * kind.middle
+    spread = [shape[0], *ones, shape[1]]
     sums = _argument(kind, "C", shape, kind.sums, SCOPE)
-    memory = _argument(kind, "D", shape, kind.sums, "global")
+    memory = _argument(kind, "D", spread, kind.sums, "global")
     with T.sblock("root"):
         T.reads(sums[_all(shape)])
-        T.writes(memory[_all(shape)])
+        T.writes(memory[_all(spread)])
         if full:
-            _copy(sums, memory, shape)
+            with T.grid(*shape) as (i, j), T.sblock("copy"):
+                row, lane = T.axis.remap("SS", [i, j])
+                T.buffer_store(memory, sums[row, lane], [row, *(0 for _ in ones), lane])
         else:
-            _call("tilestored64", _sum(kind, sums), T.address_of(memory[0, 0]), _step(memory, 4))
+            address = T.address_of(memory[(0,) * len(spread)])
+            _call("tilestored64", _sum(kind, sums), address, _step(memory, 4))
 
 
 def _rows(kind: TileKind, full: bool) -> None:
     """A tile of rows from memory."""
-    one = kind.tile
+    one, ones = kind.tile, [1] * kind.middle
     shape = [one.rows, one.depth]
-    spread = [(one.rows - 1) * kind.stride + 1, one.depth]
+    spread = [(one.rows - 1) * kind.stride + 1, *ones, one.depth]
     if kind.pitch:
         spread = [(one.rows - 1) * kind.pitch + one.depth]
     memory = _argument(kind, "A", spread, kind.shared, "global")
@@ -190,7 +197,9 @@ def _rows(kind: TileKind, full: bool) -> None:
         if full:
             with T.grid(*shape) as (i, k), T.sblock("copy"):
                 row, step = T.axis.remap("SS", [i, k])
-                at = [row * kind.pitch + step] if kind.pitch else [row * kind.stride, step]
+                at = [row * kind.stride, *(0 for _ in ones), step]
+                if kind.pitch:
+                    at = [row * kind.pitch + step]
                 T.buffer_store(tiles, memory[tuple(at)], [row, step])
         else:
             step = tirx.const(kind.pitch * kind.element, "int64")

@@ -131,7 +131,8 @@ def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
 
 def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
     count = len(schedule.get(block).iter_vars)
-    *others, rows, lanes = schedule.get_loops(block)[-count:]
+    *others, lanes = schedule.get_loops(block)[-count:]
+    rows = others.pop(-1 - kind.middle)
     groups, row = schedule.split(rows, [None, kind.tile.rows])
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
     schedule.reorder(*others, groups, panels, row, lane)

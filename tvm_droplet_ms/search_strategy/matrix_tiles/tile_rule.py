@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import IterVar
+from tvm.tirx import IndexMap, IterVar
 
 from ..dot_products.dot_intrinsics import DotUnit
 from ..dot_products.dot_rule import FEWEST_USES, IMPORTED, pack_weights
@@ -121,10 +121,13 @@ def _tile(
 ) -> None:
     axes = list(schedule.get(block).iter_vars)
     index = str(axes[0].var.ty)
-    kind = TileKind(tile, found.dot.dot.shared, found.dot.dot.own, found.stride, found.pitch, index)
+    types = found.dot.dot.shared, found.dot.dot.own
+    kind = TileKind(tile, *types, found.stride, found.pitch, found.middle, index)
     copies = copy_to_tiles(
         schedule, block, found.dot.shared, found.reads, found.row, found.dot.step, tile.lanes
     )
+    if found.middle:
+        _move_middle(schedule, block, index)
     loops = list(schedule.get_loops(block))
     loops[found.row], row = schedule.split(loops[found.row], [None, tile.rows])
     loops[found.dot.lane], lane = schedule.split(loops[found.dot.lane], [None, tile.lanes])
@@ -172,6 +175,18 @@ def _tile(
     )
     if last is not None:
         _vectorize(schedule, last, tile)
+
+
+def _move_middle(schedule: Schedule, block: SBlockRV, index: str) -> None:
+    """Put the axis of one element in front of the rows, in the tiles of sums."""
+    rank = len(schedule.get(block).writes[0].source.shape)
+
+    def order(*at: Any) -> list[Any]:
+        return [*at[:-3], at[-2], at[-3], at[-1]]
+
+    schedule.transform_layout(
+        block, ("write", 0), IndexMap.from_func(order, ndim=rank, index_dtype=index)
+    )
 
 
 def _vectorize(schedule: Schedule, block: SBlockRV, tile: MacroTile) -> None:

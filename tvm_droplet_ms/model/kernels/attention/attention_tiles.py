@@ -174,4 +174,4 @@ def _by_count(*loops: tuple[LoopRV, int]) -> tuple[list[LoopRV], list[LoopRV]]:
 
 
 def _kind(schedule: Schedule, block: SBlockRV, tile: MacroTile) -> TileKind:
-    return TileKind(tile, HALF, HALF, 1, 0, str(schedule.get(block).iter_vars[0].var.ty))
+    return TileKind(tile, HALF, HALF, 1, 0, 0, str(schedule.get(block).iter_vars[0].var.ty))

@@ -6,6 +6,7 @@ has as many as tiles divide, of which the last ones are copies. Matrix tiles rea
 memory, so that there the data are copied, with rows of zeros behind them; bytes, too.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -42,7 +43,9 @@ def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
             return builder.call_te(tiled_matmul, *arguments, primfunc_name_hint="matmul")
         rows = None
     is_of_bytes = str(call.ty.dtype) != "float32"
-    is_good = rows is None or rows < _LEAST_ROWS or any(rows % tile == 0 for tile in _TILES)
+    if rows is None or rows < _LEAST_ROWS or _is_middle_one(list(call.args[0].ty.shape)):
+        rows = 1
+    is_good = rows == 1 or any(rows % tile == 0 for tile in _TILES)
     if is_good or is_of_bytes:
         return tvm.ir.Op.get("relax.matmul").get_attr("FLegalize")(builder, call)
     return builder.call_te(half_matmul, *call.args, primfunc_name_hint="matmul")
@@ -67,7 +70,14 @@ def _rows(call: Any) -> int | None:
         return None
     data, weights = shapes
     is_plain = data is not None and len(data) > 1 and weights is not None and len(weights) == 2
-    return data[-2] if is_plain and data is not None else None
+    if not is_plain or data is None:
+        return None
+    return data[-3] if _is_middle_one(data) else data[-2]
+
+
+def _is_middle_one(shape: Sequence[int]) -> bool:
+    """True if rows lie an axis further out, as of a sequence of batches of one."""
+    return len(shape) > 2 and shape[-2] == 1
 
 
 def tiled_matmul(data: te.Tensor, weights: te.Tensor, computed: int) -> te.Tensor:
@@ -76,26 +86,27 @@ def tiled_matmul(data: te.Tensor, weights: te.Tensor, computed: int) -> te.Tenso
     ``computed``: the rows to compute; more than there are are dropped. Returns float32, or int32 of
     bytes.
     """
-    *batch, rows, depth = (int(extent) for extent in data.shape)
+    shape = [int(extent) for extent in data.shape]
+    axis = len(shape) - (3 if _is_middle_one(shape) else 2)
     columns, dtype = int(weights.shape[1]), str(data.dtype)
     bits, sums = ("uint16", "float32") if dtype == HALF else (dtype, "int32")
-    k = te.reduce_axis((0, depth), "k")
+    k = te.reduce_axis((0, shape[-1]), "k")
 
     def copied(*at: Any) -> Any:
         stored = tirx.reinterpret(bits, data(*at))
-        return tirx.reinterpret(
-            dtype, tirx.if_then_else(at[-2] < rows, stored, tirx.const(0, bits))
-        )
+        is_inside = at[axis] < shape[axis]
+        return tirx.reinterpret(dtype, tirx.if_then_else(is_inside, stored, tirx.const(0, bits)))
 
-    longer = te.compute((*batch, computed, depth), copied, name="pad_temp")
+    more = [*shape[:axis], computed, *shape[axis + 1 :]]
+    longer = te.compute(more, copied, name="pad_temp")
     whole = te.compute(
-        (*batch, computed, columns),
+        (*more[:-1], columns),
         lambda *at: te.sum(
             longer(*at[:-1], k).astype(sums) * weights(k, at[-1]).astype(sums), axis=[k]
         ),
         name="matmul",
     )
-    return te.compute((*batch, rows, columns), lambda *at: whole(*at), name="rows")
+    return te.compute((*shape[:-1], columns), lambda *at: whole(*at), name="rows")
 
 
 def half_matmul(data: te.Tensor, weights: te.Tensor) -> te.Tensor:
