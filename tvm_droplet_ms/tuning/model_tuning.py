@@ -16,8 +16,7 @@ from tvm.target import Target
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
-from ..search_strategy.dot_products.dot_intrinsics import HALF
-from ..search_strategy.matrix_tiles.find_matrix import matrix_units
+from ..search_strategy.matrix_tiles.find_matrix import has_matrix_units
 from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
 from ..session.errors import TooLateError
@@ -57,10 +56,9 @@ logger = logging.getLogger(__name__)
 
 def graph_passes(target: Target, *, halves: bool = False) -> list[NamedPass]:
     """The passes of ``prepare_graph`` with their names."""
-    has_tiles = any(HALF in unit.dtypes for unit in matrix_units(target))
-    lanes = register_floats(target)
-    passes = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles).passes
-    return [(str(each.info.name), each) for each in passes]
+    lanes, has_tiles = register_floats(target), has_matrix_units(target, "bfloat16")
+    graph = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles)
+    return [(str(each.info.name), each) for each in graph.passes]
 
 
 class ModelTuning:

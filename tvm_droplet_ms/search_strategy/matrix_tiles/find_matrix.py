@@ -13,10 +13,10 @@ from tvm.tirx import IntImm, IterVar
 
 from ..dot_products.dot_intrinsics import BYTES, HALVES, DotUnit, has_features
 from ..dot_products.find_dot import FoundDot, find_dot
-from .tile_intrinsics import is_supported
-from .tile_shapes import MOST_LANES, ROW_BYTES, TILES, largest_part
+from .tile_kind import MULTIPLY
+from .tile_shapes import FEWEST_ROWS, MOST_LANES, ROW_BYTES, TILES, largest_part
 
-_FEWEST_LANES, FEWEST_BYTES, _FEWEST_ROWS = 8, 16, 4
+_FEWEST_LANES, FEWEST_BYTES = 8, 16
 """Below these the instructions for vectors are as fast."""
 
 
@@ -54,6 +54,11 @@ def matrix_units(target: Target) -> list[DotUnit]:
     ]
 
 
+def has_matrix_units(target: Target, dtype: str) -> bool:
+    """True if a target's tiles multiply numbers of a type."""
+    return any(dtype in unit.dtypes for unit in matrix_units(target))
+
+
 def product_geometry(
     target: Target, dtype: str, depth: int, outputs: int, taps: int = 1
 ) -> tuple[int, int, int, int] | None:
@@ -73,7 +78,7 @@ def product_geometry(
 def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     """The matrix product of a block; None where it has none that tiles compute."""
     dot = find_dot(block, unit)
-    if dot is None or not is_supported(dot.dot.shared, dot.dot.own):
+    if dot is None or (dot.dot.shared, dot.dot.own) not in MULTIPLY:
         return None
     axes, indices = list(block.iter_vars), list(block.body.indices)
     shared, own = _loads(block, dot)
@@ -97,7 +102,7 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     line = _place(axes, indices[-3]) if len(indices) > 2 and not middle else None
     if line is not None and depends(own.indices, axes[line]):
         line = None
-    if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < _FEWEST_ROWS:
+    if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < FEWEST_ROWS:
         return None
     reads = [n for n, axis in enumerate(axes) if depends(places, axis)]
     if dot.lane in reads:

@@ -8,9 +8,7 @@ An intrinsic is registered under a name that says all about it, when it is neede
 many to register all of them. ``register_named`` does so for those that a record names.
 """
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -20,99 +18,36 @@ from tvm.tirx.script import builder as T
 
 from ..dot_products.dot_intrinsics import HALF
 from .tile_configuration import function_name
-from .tile_shapes import MacroTile
+from .tile_kind import MULTIPLY, TileKind, named_kinds
 
 SCOPE = "local"
 """The storage scope of tiles."""
 
-_PREFIX = "tvm_droplet_ms.matrix_tiles"
-_NAME = re.compile(re.escape(_PREFIX) + r"\.[a-z0-9_.]+")
+SCOPE = "local"
+"""The storage scope of tiles."""
 
-_BYTES_OF = {HALF: 2, "uint8": 1, "int8": 1}
 _BITS = {HALF: "uint16"}
 """The type that ``BF16StorageLegalize`` makes of a buffer's, which an address has to agree with."""
 
-_MULTIPLY = {
-    (HALF, HALF): "tdpbf16ps",
-    ("uint8", "int8"): "tdpbusd",
-    ("int8", "uint8"): "tdpbsud",
-    ("int8", "int8"): "tdpbssd",
-    ("uint8", "uint8"): "tdpbuud",
-}
 
-
-@dataclass(frozen=True)
-class TileKind:
-    """What the intrinsics of a kernel depend on.
-
-    - ``tile``: the tiles.
-    - ``shared``, ``own``: the types of the numbers that all columns share, and of the columns'.
-    - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
-    - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
-    - ``middle``: the axes of one element between rows and lanes in memory.
-    - ``index``: the type of indices.
-    """
-
-    tile: MacroTile
-    shared: str
-    own: str
-    stride: int
-    pitch: int
-    middle: int
-    index: str
-
-    @property
-    def element(self) -> int:
-        """The bytes of a factor."""
-        return _BYTES_OF[self.shared]
-
-    @property
-    def group(self) -> int:
-        """The products that lie side by side in 4 bytes."""
-        return 4 // self.element
-
-    @property
-    def sums(self) -> str:
-        """The type that is added up in."""
-        return "float32" if self.shared == HALF else "int32"
-
-    @property
-    def _text(self) -> str:
-        one = self.tile
-        shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, one.apart)
-        numbers = (*shape, self.stride, self.pitch, self.middle)
-        return f"{'_'.join(map(str, numbers))}.{self.shared}.{self.own}.{self.index}"
-
-    def name(self, what: str) -> str:
-        """The name of one of ``INTRINSICS`` for these tiles."""
-        return f"{_PREFIX}.{what}.{self._text}"
-
-    def register(self, what: str) -> str:
-        """Register an intrinsic unless it is, and return its name."""
-        name = self.name(what)
-        if TensorIntrin.get(name, allow_missing=True) is None:
-            make = INTRINSICS[what]
-            description, implementation = (_function(make, self, full) for full in (True, False))
-            TensorIntrin.register(name, description, implementation)
-        return name
+def register(kind: TileKind, what: str) -> str:
+    """Register one of ``INTRINSICS`` for some tiles unless it is, and return its name."""
+    name = kind.name(what)
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        make = INTRINSICS[what]
+        description, implementation = (_function(make, kind, full) for full in (True, False))
+        TensorIntrin.register(name, description, implementation)
+    return name
 
 
 def register_named(text: str) -> bool:
     """Register the intrinsics that a text names, such as a record; True if one is new."""
     is_new = False
-    for name in set(_NAME.findall(text)) if _PREFIX in text else ():
+    for name, what, kind in named_kinds(text):
         if TensorIntrin.get(name, allow_missing=True) is None:
-            _, what, numbers, shared, own, index = name.rsplit(".", 5)
-            *shape, stride, pitch, middle = map(int, numbers.split("_"))
-            kind = TileKind(MacroTile(*shape), shared, own, stride, pitch, middle, index)
-            kind.register(what)
+            register(kind, what)
             is_new = True
     return is_new
-
-
-def is_supported(shared: str, own: str) -> bool:
-    """True if an instruction multiplies numbers of these types."""
-    return (shared, own) in _MULTIPLY
 
 
 def _function(make: Callable[..., None], kind: TileKind, full: bool) -> tirx.PrimFunc:
@@ -150,13 +85,13 @@ def _zeros(kind: TileKind, full: bool) -> None:
             *several, row, lane = loops
             line, group, panel = (several.pop(0) if extent > 1 else None for extent in outer)
             with T.sblock("zeros"):
+                whole = shape[-2], _joined(group, row, one.rows)
+                before = [] if line is None else [(outer[0], line)]
                 # Axes are in the order of the product's block: rows before panels of their own.
-                before = [] if line is None or one.apart else [T.axis.spatial(outer[0], line)]
-                whole = T.axis.spatial(shape[-2], _joined(group, row, one.rows))
-                if line is not None and one.apart:
-                    before = [T.axis.spatial(outer[0], line)]
+                places = [whole, *before] if one.apart else [*before, whole]
                 last = T.axis.spatial(shape[-1], _joined(panel, lane, one.lanes))
-                at = [*before, whole, last]
+                axes = [T.axis.spatial(*place) for place in places]
+                at = [*(axes[::-1] if one.apart else axes), last]
                 T.buffer_store(sums, tirx.const(0, kind.sums), at)
 
 
@@ -243,7 +178,7 @@ def _products(kind: TileKind, full: bool) -> None:
                 T.buffer_store(sums, sums[row, lane] + first * second, [row, lane])
         else:
             tiles = _sum(kind, sums), _row_tile(kind, rows), _column_tile(kind, columns)
-            _call(_MULTIPLY[kind.shared, kind.own], *tiles)
+            _call(MULTIPLY[kind.shared, kind.own], *tiles)
 
 
 INTRINSICS: dict[str, Callable[[TileKind, bool], None]] = {

@@ -10,7 +10,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap
 
 from ..register_tiles.tiling import FINISHED
-from .tile_intrinsics import SCOPE, TileKind
+from .tile_intrinsics import SCOPE, register
+from .tile_kind import TileKind
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ def tensorize_tiles(
     _store(schedule, copies.sums, kind)
     zeros = schedule.decompose_reduction(block, sums)
     inner_loops = len(tiles) + 2
-    schedule.tensorize(schedule.get_loops(zeros)[-inner_loops], kind.register("zeros"))
+    schedule.tensorize(schedule.get_loops(zeros)[-inner_loops], register(kind, "zeros"))
     _unroll(schedule, [steps, *tiles])
-    schedule.tensorize(row, kind.register("products"))
+    schedule.tensorize(row, register(kind, "products"))
 
 
 def _load_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> None:
@@ -117,7 +118,7 @@ def _load_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> None:
     others = [loop for n, loop in enumerate(loops) if n not in (copies.row, copies.step)]
     schedule.reorder(*others, groups, inner, loops[copies.step])
     _unroll(schedule, [*others, groups])
-    schedule.tensorize(inner, kind.register("rows"))
+    schedule.tensorize(inner, register(kind, "rows"))
 
 
 def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
@@ -126,7 +127,7 @@ def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
     schedule.reorder(*others, panels, first, lane, products)
     _unroll(schedule, [*others, panels])
-    schedule.tensorize(first, kind.register("columns"))
+    schedule.tensorize(first, register(kind, "columns"))
 
 
 def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
@@ -137,7 +138,7 @@ def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
     schedule.reorder(*others, groups, panels, row, lane)
     _unroll(schedule, [*others, groups, panels])
-    schedule.tensorize(row, kind.register("stores"))
+    schedule.tensorize(row, register(kind, "stores"))
 
 
 def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:

@@ -30,7 +30,7 @@ from ..register_tiles.tiling import (
 from .find_matrix import FoundMatrix, find_matrix
 from .joined_taps import join_taps
 from .tile_configuration import function_code
-from .tile_intrinsics import TileKind
+from .tile_kind import TileKind
 from .tile_loops import copy_to_tiles, tensorize_tiles
 from .tile_shapes import MacroTile, offered_tiles
 

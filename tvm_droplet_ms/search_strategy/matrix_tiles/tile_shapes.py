@@ -33,8 +33,8 @@ _CLOSE = 1.5
 _MOST_ADDED, _GAIN = 3, 0.9
 """The most rows and lines that are added, and the share of the time that they have to save."""
 
-_FEWEST_ROWS = 3
-"""The fewest rows of a tile: vectors are as fast as fewer."""
+FEWEST_ROWS, _LEAST_TALL = 4, 3
+"""The fewest rows or lines of a product, and rows of a tile: vectors are as fast with fewer."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,8 @@ def padded_map(
         tiles = offered_tiles(tall, several, panels, lanes, depth, steps)
         return tall * several * tiles[0].cycles(steps) if tiles else math.inf
 
+    if max(rows, lines) < FEWEST_ROWS:
+        return rows, lines
     own = cycles(rows, lines)
     more_lines = range(lines, lines + _MOST_ADDED + 1) if lines > 1 else (1,)
     most = _MOST_ADDED if lines > 1 else MOST_ROWS - 1
@@ -150,7 +152,7 @@ def padded_map(
 def _combinations(
     rows: int, lines: int, panels: int, lanes: int, depth: int
 ) -> Iterator[MacroTile]:
-    for tall in (n for n in range(_FEWEST_ROWS, MOST_ROWS + 1) if rows % n == 0):
+    for tall in (n for n in range(_LEAST_TALL, MOST_ROWS + 1) if rows % n == 0):
         for groups in (n for n in range(1, TILES) if rows // tall % n == 0):
             for several in (n for n in range(1, TILES) if lines % n == 0):
                 for wide in (n for n in range(1, TILES) if panels % n == 0):

@@ -19,6 +19,7 @@ from tvm.target import Target
 from ..dot_products.dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
 from ..dot_products.dot_rule import DotProducts
 from ..matrix_tiles.find_matrix import matrix_units
+from ..matrix_tiles.tile_kind import PREFIX
 from ..matrix_tiles.tile_rule import MatrixTiles
 from ..register_tiles.find_product import find_product
 from ..register_tiles.tile_rule import PARTITIONED, RegisterTiles
@@ -70,11 +71,14 @@ def sound_schedules(
 
     if any(_is_broken(schedule) for schedule in schedules):
         return made(_space_of_dots(target))
-    has_tiles = any(PARTITIONED in str(schedule.trace) for schedule in schedules)
-    if has_tiles or not _wants_tiles(mod, target):
+    marks = PARTITIONED, PREFIX
+    has_tiles = any(mark in str(schedule.trace) for schedule in schedules for mark in marks)
+    is_narrow = bool(matrix_units(target)) and _reads_narrow(mod)
+    if has_tiles or not (is_narrow or _wants_tiles(mod, target)):
         return schedules
-    is_of_tvm = _steps(schedules) == _steps(made(FROM_TARGET))
-    return made(_space_of_tiles(target)) if is_of_tvm else schedules
+    if _steps(schedules) != _steps(made(FROM_TARGET)):
+        return schedules
+    return made(_space_of_dots(target) if is_narrow else _space_of_tiles(target))
 
 
 def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:

@@ -12,7 +12,7 @@ from tvm.tirx import IndexMap
 from ....search_strategy.dot_products.dot_intrinsics import HALF
 from ....search_strategy.matrix_tiles.find_matrix import product_geometry
 from ....search_strategy.matrix_tiles.tile_configuration import function_code
-from ....search_strategy.matrix_tiles.tile_intrinsics import TileKind
+from ....search_strategy.matrix_tiles.tile_kind import TileKind
 from ....search_strategy.matrix_tiles.tile_loops import TileCopies, copy_to_tiles, tensorize_tiles
 from ....search_strategy.matrix_tiles.tile_shapes import (
     MacroTile,
