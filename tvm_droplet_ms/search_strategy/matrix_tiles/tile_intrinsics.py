@@ -89,8 +89,8 @@ def _zeros(kind: TileKind, full: bool) -> None:
                 before = [] if line is None else [(outer[0], line)]
                 # Axes are in the order of the product's block: rows before panels of their own.
                 places = [whole, *before] if one.apart else [*before, whole]
-                last = T.axis.spatial(shape[-1], _joined(panel, lane, one.lanes))
                 axes = [T.axis.spatial(*place) for place in places]
+                last = T.axis.spatial(shape[-1], _joined(panel, lane, one.lanes))
                 at = [*(axes[::-1] if one.apart else axes), last]
                 T.buffer_store(sums, tirx.const(0, kind.sums), at)
 
