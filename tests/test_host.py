@@ -61,6 +61,36 @@ def test_extensions_that_the_machine_hides_are_turned_off(
     assert cpu_target(named, 1).attrs["mcpu"] == "znver4"
 
 
+def test_extensions_that_the_name_leaves_out_are_turned_on() -> None:
+    """A virtual machine reports an older model: Sapphire Rapids as LLVM's rocketlake."""
+    named = Target({"kind": "llvm", "mcpu": "rocketlake"})
+    features = {str(name): True for name in llvm_get_cpu_features(named)}
+    assert host.offered_by(features, named).export() == named.export()
+    tiles = ("amx-tile", "amx-int8", "amx-bf16")
+    features |= dict.fromkeys((*tiles, "avx512bf16", "avxvnni", "cldemote"), True)
+    target = host.offered_by(features, named)
+    added = ["+avxvnni", "+avx512bf16", *(f"+{name}" for name in tiles)]
+    assert [str(name) for name in target.attrs["mattr"]] == added
+    assert host.missing_extensions(features, target) == []
+    features["gfni"] = False
+    both = host.offered_by(features, named)
+    assert [str(name) for name in both.attrs["mattr"]] == [*added, "-gfni"]
+    sapphire = Target({"kind": "llvm", "mcpu": "sapphirerapids"})
+    assert not any(
+        str(name).startswith("+") for name in host.offered_by(features, sapphire).attrs["mattr"]
+    )
+
+
+def test_tiles_that_linux_refuses_are_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request fails on old systems, and where a thread's signal stack is too small."""
+    found = {"amx-tile": True, "amx-int8": True, "avx2": True}
+    monkeypatch.setattr(host.tvm_ffi, "get_global_func", lambda *_, **__: lambda: found)
+    monkeypatch.setattr(host, "allows_tiles", lambda: True)
+    assert host.host_features() == found
+    monkeypatch.setattr(host, "allows_tiles", lambda: False)
+    assert host.host_features() == {"amx-tile": False, "amx-int8": False, "avx2": True}
+
+
 def test_the_host_has_what_its_target_has() -> None:
     """Linux tells the same in its own words."""
     path = Path("/proc/cpuinfo")
@@ -71,6 +101,8 @@ def test_the_host_has_what_its_target_has() -> None:
     for name in ("avx2", "fma", "avx512f", "avx512bw", "vaes", "gfni"):
         assert (name in features) <= (name in flags)
     assert ("avx512f" in features) == ("avx512f" in flags)
+    for name, flag in (("amx-tile", "amx_tile"), ("avx512bf16", "avx512_bf16")):
+        assert (name in features) == (flag in flags) or not host.allows_tiles()
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

@@ -23,7 +23,7 @@ from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, worker_threads
-from ..session.work_dir import open_work_dir
+from ..session.work_dir import begun_target, open_work_dir
 from ..tuning.frontends.relax import with_main
 from .bench import Bench
 from .extraction.prices import Price, RooflinePrice
@@ -221,7 +221,7 @@ def _measured(
     start = time.monotonic()
     stop = StopRequest(start + options.time_budget_s)
     threads = int(target.attrs.get("num-cores", 1))
-    cpu = cpu_target(target, threads)
+    cpu = begun_target(work_dir, target, cpu_target(target, threads))
     directory = open_work_dir(work_dir, cpu, threads)
     result = Optimized(mod.clone())
     functions = _relax_functions(prepared_for_import(mod))

@@ -31,7 +31,7 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target, kernel_target, runs_on
 from ..session.threads import check_threads, worker_threads
 from ..session.torn_database import mend_torn_end
-from ..session.work_dir import open_work_dir
+from ..session.work_dir import begun_target, open_work_dir
 from .call import check_limits, module_of, refuse_empty
 from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance
 from .check.integer_roles import integer_roles
@@ -154,6 +154,7 @@ def tune_kernel(
             if fleet is None:
                 check_threads(threads)
             known = kernel_target(target, threads, here=fleet is None)
+            known = begun_target(work_dir, target, known)
             reference = cpu_target("auto", threads) if runs_on(known) != "cpu" else None
             directory = open_work_dir(work_dir, known, threads)
         except ModelError as error:

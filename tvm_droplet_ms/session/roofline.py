@@ -28,6 +28,10 @@ that each level of a cache has one."""
 NAIVE_RATE = 2e9
 """Operations in a second of kernels without schedules, at best: 0.3e9 to 2e9 were seen."""
 
+TILE_RATE = 10
+"""What matrix tiles add for each product of a lane: 20 times the arithmetic of float32 in bfloat16,
+40 times in bytes (Sapphire Rapids)."""
+
 LEAST_BOUND = 1e-9
 """The least roofline of a task in seconds, for one that neither computes nor moves anything."""
 
@@ -126,9 +130,12 @@ def _rate(mod: Any) -> float:
 def _depths() -> dict[tuple[str, ...], int]:
     """The products that this CPU's instructions add to each lane, by the types of the factors."""
     from ..search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+    from ..search_strategy.matrix_tiles.find_matrix import matrix_units
 
-    units = dot_unit(host_target()), half_unit(host_target())
-    return {unit.dtypes: unit.depth for unit in units if unit is not None}
+    units = [dot_unit(host_target()), half_unit(host_target())]
+    depths = {unit.dtypes: unit.depth for unit in units if unit is not None}
+    of_tiles = {unit.dtypes: TILE_RATE * unit.depth for unit in matrix_units(host_target())}
+    return depths | of_tiles
 
 
 def task_bound(mod: Any, rates: MachineRates) -> float | None:

@@ -24,6 +24,25 @@ RESULT = "result.json"
 """The file that holds the result of a kernel."""
 
 
+def begun_target(work_dir: object, given: object, target: Target) -> Target:
+    """The target that a directory's run goes on with.
+
+    It is the one that the run was begun with where "auto" was this CPU by LLVM's name alone, as of
+    earlier versions, which did not add what the name leaves out. ``given``: what the user
+    passed. ``target``: what it stands for now.
+    """
+    if given != "auto" or not isinstance(work_dir, str | os.PathLike):
+        return target
+    try:
+        found = read_settings(Path(work_dir, SETTINGS).read_text(encoding="utf-8"))["target"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return target  # ``open_work_dir`` says what is wrong.
+    now = plain(target.export())
+    added = [name for name in now.pop("mattr", []) if not str(name).startswith("+")]
+    before = {**now, "mattr": added} if added else now
+    return Target(found) if found == before else target
+
+
 def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threads: int) -> Path:
     """Make the directory, or check that an earlier run had the same target and threads.
 

@@ -20,7 +20,7 @@ from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import check_threads, set_own_threads, set_worker_threads
-from ..session.work_dir import open_work_dir
+from ..session.work_dir import begun_target, open_work_dir
 from .check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from .choices.precision import Precision, check_precision, default_tolerance
 from .experience.strategy import Experience
@@ -156,7 +156,7 @@ def tune(
     except ValueError as error:
         raise ModelError(f"{error}") from error
     set_worker_threads(threads)
-    cpu = cpu_target(target, threads)
+    cpu = begun_target(work_dir, target, cpu_target(target, threads))
     check_precision(precision, exact, cpu)
     asked = tolerance
     if tolerance is None:
