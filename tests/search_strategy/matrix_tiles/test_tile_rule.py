@@ -4,6 +4,7 @@
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 
@@ -32,6 +33,7 @@ from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.matrix_tiles.find_matrix import matrix_units
+from tvm_droplet_ms.search_strategy.matrix_tiles.tile_configuration import REFUSED
 from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.session.database import open_database
 
@@ -159,6 +161,26 @@ def test_a_kernel_leaves_the_tiles_of_the_cpu_as_it_found_them():
         tiles_stand_in.set_on_cpu(layout)
         library["main"](*map(tvm.runtime.tensor, arrays), out)
         assert tiles_stand_in.get_on_cpu() == layout
+
+
+def test_a_process_without_tiles_ends_in_a_sentence(tmp_path):
+    """On a CPU without them, and where Linux refuses them: a signal stack is too small."""
+    module = scheduled(dense_case("uint8", "int8").module)[0]
+    path = str(tmp_path / "kernel.so")
+    build_scheduled(module, TILES).export_library(path)
+    program = f"""
+import ctypes, tvm
+class Stack(ctypes.Structure):
+    _fields_ = [("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(2048)
+stack = Stack(ctypes.addressof(memory), 0, 2048)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+shapes = ((48, 128), "uint8"), ((128, 96), "int8"), ((48, 96), "int32")
+tvm.runtime.load_module({path!r})["main"](*(tvm.runtime.empty(*each) for each in shapes))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGABRT
+    assert REFUSED in done.stderr
 
 
 def test_records_are_read_in_a_new_process(tmp_path):

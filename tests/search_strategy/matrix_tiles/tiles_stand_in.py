@@ -20,7 +20,7 @@ from tvm.tirx import Evaluate, For
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import IMPORTED
 from tvm_droplet_ms.search_strategy.matrix_tiles.kept_tiles import KeepTiles
-from tvm_droplet_ms.search_strategy.matrix_tiles.tile_configuration import FUNCTION_PREFIX
+from tvm_droplet_ms.search_strategy.matrix_tiles.tile_configuration import ASK, FUNCTION_PREFIX
 
 TILES = Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 1})
 """A target with matrix tiles, whether or not this CPU has them."""
@@ -38,6 +38,8 @@ def _replaced(statement):
         parts = [int.from_bytes(bytes.fromhex(word), "big", signed=True) for word in words]
         numbers = [tirx.const(part, "int64") for part in parts]
         return Evaluate(tirx.call_extern("void", "stand_in_configure", *numbers))
+    if isinstance(first, StringImm) and first.value == ASK:
+        return Evaluate(tirx.const(0, "int32"))
     if str(call.op.name) != "tirx.call_llvm_intrin":
         return statement
     name = str(llvm_get_intrinsic_name(int(first))).removeprefix("llvm.x86.")

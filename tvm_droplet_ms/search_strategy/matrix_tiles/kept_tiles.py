@@ -12,7 +12,7 @@ from tvm.ir.expr import Call
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import Evaluate, For, ForKind, PrimFunc, SeqStmt
 
-from .tile_configuration import FUNCTION_PREFIX
+from .tile_configuration import ASK, FUNCTION_PREFIX
 from .tile_shapes import ROW_BYTES
 
 _NAME = "kept_tiles"
@@ -23,8 +23,9 @@ def KeepTiles() -> tvm.transform.Pass:
 
     oneDNN remembers the configuration that it set last on a thread, and does not set it again
     (``amx_tile_lazy_configure``): it ends with an illegal instruction where another library left
-    its own. For scheduled modules; kernels without tiles stay as they are. A kernel that runs on
-    one thread sets its own configuration once, and not before each group of sums.
+    its own. Linux is asked for the tiles first. A kernel that runs on one thread sets its own
+    configuration once, and not before each group of sums. For scheduled modules; kernels without
+    tiles stay as they are.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -46,7 +47,8 @@ def _keeping(function: PrimFunc) -> PrimFunc:
     if any(str(buffer.name) == _NAME for buffer in block.alloc_buffers):
         return function
     kept = tirx.decl_buffer((ROW_BYTES,), "uint8", _NAME)
-    before, body = [_call("sttilecfg", kept)], block.body
+    asking = Evaluate(tirx.call_extern("void", ASK))
+    before, body = [asking, _call("sttilecfg", kept)], block.body
     if len(names) == 1 and not _is_parallel(body):
         (name,) = names
         before.append(Evaluate(tirx.call_extern("void", name)))

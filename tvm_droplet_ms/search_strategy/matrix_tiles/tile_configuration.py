@@ -5,8 +5,9 @@ The rows and the bytes in a row of each tile are state of the thread (``ldtilecf
 70 ns to set and 6 ns to read. So a kernel reads it before each group of sums, and sets it where it
 is another one: no kernel depends on what ran before it, or on the thread that runs it.
 
-Linux lets a process use the tiles after ``arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)``. The kernel
-asks for it where it sets a configuration, so that a delivered library needs no other code.
+Linux lets a process use the tiles after ``arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)``. A kernel
+asks for it once, so that a delivered library needs no other code. Where that is refused, as on
+another CPU, the process ends with a sentence, and not with an illegal instruction.
 """
 
 from .tile_shapes import ROW_BYTES, TILES, MacroTile
@@ -14,6 +15,16 @@ from .tile_shapes import ROW_BYTES, TILES, MacroTile
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 """The number of Linux's system call, of its function, and of the state that is asked for."""
 
+_WRITE, _STDERR = 1, 2
+
+REFUSED = (
+    "tvm_droplet_ms: this library was tuned for a CPU with matrix tiles (AMX), which Linux does "
+    "not offer to this process: tune the model again on this machine\n"
+)
+"""What is written where the tiles are not to be had."""
+
+ASK = "tvm_droplet_ms_ask_tiles"
+"""The name of the function that asks for the tiles."""
 
 FUNCTION_PREFIX = "tvm_droplet_ms_tiles_"
 """How the names of the functions begin that set a configuration."""
@@ -47,8 +58,43 @@ def function_name(tile: MacroTile, element: int) -> str:
 def function_code(element: int, *tiles: MacroTile) -> str:
     """The functions of some tiles, in LLVM's language, on one line: it is in each record."""
     names = {function_name(tile, element): configuration(tile, element) for tile in tiles}
-    declared = "declare void @llvm.x86.sttilecfg(ptr) declare void @llvm.x86.ldtilecfg(ptr)"
-    return " ".join([declared, *(_function(name, layout) for name, layout in names.items())])
+    declared = (
+        "declare void @llvm.x86.sttilecfg(ptr) declare void @llvm.x86.ldtilecfg(ptr) "
+        "declare void @abort()"
+    )
+    functions = [_function(name, layout) for name, layout in names.items()]
+    return " ".join([declared, _asking(), *functions])
+
+
+def _asking() -> str:
+    """The function that asks Linux for the tiles, once in a process for each kernel."""
+    text = "".join(f"\\{byte:02x}" for byte in REFUSED.encode())
+    return " ".join(
+        [
+            f"@{ASK}_done = internal global i8 0",
+            f'@{ASK}_text = private constant [{len(REFUSED)} x i8] c"{text}"',
+            f"define void @{ASK}() {{",
+            f"entry: %done = load i8, ptr @{ASK}_done",
+            "%is_done = icmp ne i8 %done, 0",
+            "br i1 %is_done, label %end, label %ask",
+            f"ask: {_system_call('%answer', _ARCH_PRCTL, _REQUEST, _TILE_DATA, 0)}",
+            "%is_allowed = icmp eq i64 %answer, 0",
+            "br i1 %is_allowed, label %keep, label %refuse",
+            f"keep: store i8 1, ptr @{ASK}_done",
+            "br label %end",
+            f"refuse: %address = ptrtoint ptr @{ASK}_text to i64",
+            _system_call("%written", _WRITE, _STDERR, "%address", len(REFUSED)),
+            "call void @abort()",
+            "unreachable",
+            "end: ret void }",
+        ]
+    )
+
+
+def _system_call(result: str, number: int, *arguments: int | str) -> str:
+    registers = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
+    values = ", ".join(f"i64 {value}" for value in (number, *arguments))
+    return f'{result} = call i64 asm sideeffect "syscall", "{registers}"({values})'
 
 
 def _function(name: str, layout: bytes) -> str:
@@ -65,9 +111,7 @@ def _function(name: str, layout: bytes) -> str:
             "%bits = bitcast <8 x i1> %differ to i8",
             "%same = icmp eq i8 %bits, 0",
             "br i1 %same, label %done, label %set",
-            'set: %asked = call i64 asm sideeffect "syscall", '
-            '"={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"'
-            f"(i64 {_ARCH_PRCTL}, i64 {_REQUEST}, i64 {_TILE_DATA})",
+            f"set: call void @{ASK}()",
             f"call void @llvm.x86.ldtilecfg(ptr @{name}_layout)",
             "br label %done",
             "done: ret void }",
