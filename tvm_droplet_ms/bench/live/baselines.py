@@ -179,4 +179,5 @@ BASELINES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
 OF_HALVES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
     "OpenVINO, bfloat16": partial(_openvino, precision="bf16")
 }
-"""Programs that compute in bfloat16, to compare models with that do."""
+"""Programs that compute in bfloat16, to compare models with that do. OpenVINO takes the instruction
+set of the CPU; ``ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI`` in the environment holds it down."""
