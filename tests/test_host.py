@@ -89,6 +89,10 @@ def test_tiles_that_linux_refuses_are_not_offered(monkeypatch: pytest.MonkeyPatc
     assert host.host_features() == found
     monkeypatch.setattr(host, "allows_tiles", lambda: False)
     assert host.host_features() == {"amx-tile": False, "amx-int8": False, "avx2": True}
+    monkeypatch.setattr(host.Path, "read_text", lambda _: "flags : avx2 amx_tile amx_int8")
+    assert "which Linux refuses" in (host.tiles_note() or "")
+    monkeypatch.setattr(host.Path, "read_text", lambda _: "flags : avx2 fma")
+    assert host.tiles_note() is None
 
 
 def test_the_host_has_what_its_target_has() -> None:

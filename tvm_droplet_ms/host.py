@@ -146,6 +146,18 @@ def allows_tiles() -> bool:
     return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
 
 
+def tiles_note() -> str | None:
+    """Why matrix tiles are not used, where the CPU has them and Linux refuses them."""
+    path = Path("/proc/cpuinfo")
+    has_tiles = path.exists() and " amx_tile " in path.read_text()
+    if not has_tiles or allows_tiles():
+        return None
+    return (
+        "the CPU has matrix tiles (AMX), which Linux refuses this process: an alternative signal "
+        "stack of a thread is too small, or the system forbids them; kernels are made without"
+    )
+
+
 def cpu_name() -> str:
     """The name of the processor; "unknown" where Linux does not tell it."""
     path = Path("/proc/cpuinfo")

@@ -13,6 +13,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..flags import check_flag
+from ..host import tiles_note
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError, RoundingError
 from ..session.given_inputs import is_integer, is_positive
@@ -169,7 +170,8 @@ def tune(
             imported = import_model(
                 model, bucket.shapes, threads, dims=bucket.dims, constants=constants
             )
-            notes = list(imported.notes)
+            refused = tiles_note() if isinstance(target, str) and target == "auto" else None
+            notes = [*imported.notes, *([] if refused is None else [refused])]
             if imported.identity is not None:
                 notes += hold_model(directory, imported.identity)
             for note in notes:

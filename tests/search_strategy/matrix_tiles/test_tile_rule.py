@@ -183,6 +183,23 @@ tvm.runtime.load_module({path!r})["main"](*(tvm.runtime.empty(*each) for each in
     assert REFUSED in done.stderr
 
 
+@needs_tiles
+def test_a_library_asks_for_the_tiles_by_itself(tmp_path):
+    """In a process that does not know this package."""
+    case = dense_case("uint8", "int8")
+    path, arrays = str(tmp_path / "kernel.so"), case.arrays()
+    build_scheduled(scheduled(case.module)[0], TILES).export_library(path)
+    np.savez(tmp_path / "arrays.npz", *arrays, case.expected(*arrays))
+    program = f"""
+import sys, numpy as np, tvm
+*arrays, expected = np.load({str(tmp_path / "arrays.npz")!r}).values()
+out = tvm.runtime.empty(expected.shape, "int32")
+tvm.runtime.load_module({path!r})["main"](*map(tvm.runtime.tensor, arrays), out)
+assert (out.numpy() == expected).all() and "tvm_droplet_ms" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_records_are_read_in_a_new_process(tmp_path):
     """Intrinsics of tiles are registered when a record names them."""
     module = dense_case("uint8", "int8").module

@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from ...host import host_target
 from ...measure import fast_measure
+from ...search_strategy.matrix_tiles.tile_intrinsics import register_named
 from .layers import ALL_LAYERS, make_module
 from .searches.comparison import Trial, best_trial
 from .store import Task, serve
@@ -39,6 +40,7 @@ def remeasure(
     keys = []
     for trace in traces:
         schedule = Schedule(mod)
+        register_named(str(trace))
         Trace.apply_json_to_schedule(trace, schedule)
         keys.append(structural_hash(schedule.mod))
         modules[keys[-1]] = schedule.mod

@@ -15,6 +15,8 @@ from ....search_strategy.dot_products.dot_intrinsics import HALF
 
 _WORD, _MAGNITUDE, _SIGN_BIT = "int16", 0x7FFF, 15
 
+_KEY_OF_MINUS_INFINITY = (0xFF80 ^ _MAGNITUDE) - (1 << 16)
+
 
 def legalize_max_pool(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalise ``relax.nn.max_pool2d``; for ``LegalizeOps(customize_legalize_map=...)``.
@@ -47,9 +49,11 @@ def half_max_pool(data: te.Tensor, **geometry: Any) -> te.Tensor:
         data.shape, lambda *at: _flipped(tirx.reinterpret(_WORD, data(*at))), name="keys"
     )
     largest = topi.nn.pool2d(keys, pool_type="max", **geometry)
+    # Padding is the least word, which is the key of a NaN.
+    lowest = tirx.const(_KEY_OF_MINUS_INFINITY, _WORD)
     return te.compute(
         largest.shape,
-        lambda *at: tirx.reinterpret(HALF, _flipped(largest(*at))),
+        lambda *at: tirx.reinterpret(HALF, _flipped(te.max(largest(*at), lowest))),
         name="largest",
     )
 
