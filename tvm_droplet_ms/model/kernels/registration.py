@@ -11,6 +11,7 @@ from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
 from .groups.packed_groups import PACKED_RULE, schedule_packed
+from .halves.half_cast import legalize_cast
 from .halves.half_matmul import legalize_matmul
 from .halves.half_pool import legalize_max_pool
 from .pool_rules import register_pool_rules, register_rule
@@ -26,6 +27,7 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
     function has no better form for are legalised by TVM.
     """
     return {
+        "relax.astype": legalize_cast,
         "relax.concat": legalize_concatenation,
         "relax.matmul": legalize_matmul,
         "relax.nn.conv2d": legalize_convolution,

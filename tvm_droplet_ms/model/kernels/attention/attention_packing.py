@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ....search_strategy.dot_products.dot_intrinsics import HALF
+from ..halves.half_cast import rounded
 
 LANES = 16
 """The scores of a vector."""
@@ -99,7 +100,7 @@ class InPairs(Packing):
 
     def stored(self, value: Any) -> Any:
         """A number as it is stored."""
-        return value.astype(HALF)
+        return rounded(value) if str(value.ty) == "float32" else value.astype(HALF)
 
     def loaded(self, value: Any) -> Any:
         """A stored number, in float32."""
