@@ -15,6 +15,7 @@ import xgboost
 
 from tvm.target import Target
 
+from ..search_strategy.matrix_tiles.find_matrix import matrix_units
 from ..session.archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
 from .features.program_features import (
@@ -249,12 +250,12 @@ class PretrainedModel:
 def shipped_model(target: Target) -> PretrainedModel | None:
     """The package's model for a target, read from its file once in a process.
 
-    There are two for CPUs: with AVX-512, and without. None for other kinds.
+    There are three for CPUs: with matrix tiles, with AVX-512, and without. None for other kinds.
     """
     if target.kind.name != "llvm":
         return None
-    is_wide = instruction_set(target) == WIDEST
-    return _load_once(_DIRECTORY / ("llvm.model" if is_wide else "llvm_avx2.model"))
+    name = "llvm.model" if instruction_set(target) == WIDEST else "llvm_avx2.model"
+    return _load_once(_DIRECTORY / ("llvm_amx.model" if matrix_units(target) else name))
 
 
 @cache

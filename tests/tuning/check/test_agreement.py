@@ -372,7 +372,7 @@ class TestTune:
     def test_a_pass_that_changes_the_outputs_is_left_out_and_named(self, monkeypatch, tmp_path):
         """And so is one that raises."""
         passes = [("Harmless", harmless), ("Broken", Broken()), ("Harmful", harmful)]
-        monkeypatch.setattr(model_tuning, "graph_passes", lambda **_: [*passes, passes[1]])
+        monkeypatch.setattr(model_tuning, "graph_passes", lambda *_, **__: [*passes, passes[1]])
         result = tune(Doubled, trials=0, work_dir=tmp_path)
         np.testing.assert_allclose(result(self.x), np.maximum(2 * self.x, 0), rtol=1e-6)
         assert result.notes == (

@@ -21,8 +21,9 @@ from ..published.decision_kinds import DECISION_KINDS
 from .tuned_task import TunedTask
 
 FIND_FILE = "tvm_droplet_ms.known_schedules"
-"""The global function that gives the path of the file that ``"auto"`` stands for, of a target. This
-package registers it; where nothing does, ``"auto"`` means no known schedules."""
+"""The global function that gives the paths of the files that ``"auto"`` stands for, of a target,
+joined by ``os.pathsep``. This package registers it; where nothing does, ``"auto"`` means no known
+schedules."""
 
 KnownLike: TypeAlias = str | os.PathLike[str] | None
 """``"auto"`` for what the package ships, the path of a file, or None for nothing."""
@@ -35,7 +36,8 @@ def find_schedules(known: KnownLike, target: Target) -> tuple[TunedTask, ...]:
     """
     if known == "auto":
         find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
-        return () if find is None else _read_once(Path(str(find(target))))
+        paths = [] if find is None else str(find(target)).split(os.pathsep)
+        return tuple(task for path in paths for task in _read_once(Path(path)))
     check_known(known)
     return () if known is None else _read_once(Path(known))
 

@@ -9,6 +9,7 @@ directories:
 """
 
 import argparse
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tvm.target import Target
 from ...cost_model.instruction_set import WIDEST, instruction_set
 from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
 from ...search_strategy.known.tuned_task import TunedTask
+from ...search_strategy.matrix_tiles.find_matrix import matrix_units
 from ...search_strategy.published.candidates import valid_secs
 from ...session.database import open_database
 
@@ -31,9 +33,16 @@ SHIPPED_NARROW = SHIPPED.with_name("known_schedules_avx2.jsonl")
 """Those of AVX2, for all CPUs without AVX-512."""
 
 
+SHIPPED_TILES = SHIPPED.with_name("known_schedules_amx.jsonl")
+"""Those in matrix tiles, for CPUs that have them, beside those of AVX-512."""
+
+
 def shipped(target: Target) -> str:
-    """The path of the file for a target."""
-    return str(SHIPPED if instruction_set(target) == WIDEST else SHIPPED_NARROW)
+    """The paths of the files for a target, joined by ``os.pathsep``."""
+    paths = [SHIPPED if instruction_set(target) == WIDEST else SHIPPED_NARROW]
+    if matrix_units(target):
+        paths.insert(0, SHIPPED_TILES)
+    return os.pathsep.join(map(str, paths))
 
 
 def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
