@@ -254,7 +254,7 @@ def test_one_kernel_computes_what_tvms_do(name):
 @needs_halves
 @pytest.mark.parametrize("name", GRAPHS)
 def test_attention_of_halves(name):
-    """Without a schedule: TVM leaves the rounding out where a value is used in the same kernel."""
+    """Without a schedule: queries, keys, values and weights are rounded to eight bits."""
     mod = compute_in_bfloat16()(GRAPHS[name])
     inputs = inputs_of(mod)
     lowered = lower(mod, TARGET)
@@ -262,7 +262,8 @@ def test_attention_of_halves(name):
     assert ('"bfloat16")' in lowered.script()) == is_even
     (actual,) = kernel_chain.execute(lowered, inputs)
     expected = by_tvm(GRAPHS[name], inputs)
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+    limits = {"rtol": 0, "atol": 2e-2 * np.abs(expected).max()}
+    np.testing.assert_allclose(actual, expected, **(limits if is_even else {"rtol": 2e-5}))
 
 
 def names_of(names):

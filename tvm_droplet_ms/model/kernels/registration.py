@@ -11,7 +11,7 @@ from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
 from .groups.grouped_convolution import legalize_convolution
 from .groups.packed_groups import PACKED_RULE, schedule_packed
-from .halves.half_cast import legalize_cast
+from .half_cast import legalize_cast
 from .halves.half_matmul import legalize_matmul
 from .halves.half_pool import legalize_max_pool
 from .pool_rules import register_pool_rules, register_rule

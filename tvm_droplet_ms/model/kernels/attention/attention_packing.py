@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ....search_strategy.dot_products.dot_intrinsics import HALF
-from ..halves.half_cast import rounded
+from ..half_cast import rounded
 
 LANES = 16
 """The scores of a vector."""

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF
+from ...search_strategy.dot_products.dot_intrinsics import HALF
 
 _BITS, _HALF_BITS, _SHIFT = "uint32", "uint16", 16
 
