@@ -72,9 +72,10 @@ def _prefetching(function: PrimFunc) -> PrimFunc:
     if not weights:
         return function
     found: dict[Var, _Found] = {}
-    for realize, loops in _blocks_in_loops(function.body):
+    blocks = _blocks_in_loops(function.body)
+    for realize, loops in blocks:
         for weight in weights:
-            fetch = _fetch(realize, loops, weight)
+            fetch = _fetch(realize, loops, weight, [each for each, _ in blocks])
             # Of two products in one loop, which no schedule made yet, the first is served.
             if fetch is not None:
                 found.setdefault(fetch.loop.loop_var, fetch)
@@ -131,11 +132,32 @@ def _blocks_in_loops(body: Any) -> list[tuple[SBlockRealize, tuple[For, ...]]]:
     return found
 
 
-def _fetch(realize: SBlockRealize, loops: Sequence[For], weight: Any) -> _Found | None:
+def _sums(realize: SBlockRealize) -> list[Any]:
+    """The places on the axes that a block adds up along."""
+    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return [value for axis, value in pairs if axis.iter_type == IterVar.CommReduce]
+
+
+def _sums_with(realize: SBlockRealize, blocks: Sequence[SBlockRealize]) -> list[Any]:
+    """The same of a block that adds up what another one copies, such as to a matrix tile."""
+    (written,) = realize.block.writes
+    readers = [
+        each
+        for each in blocks
+        if any(read.source.same_as(written.source) for read in each.block.reads) and _sums(each)
+    ]
+    return _sums(readers[0]) if len(readers) == 1 else []
+
+
+def _fetch(
+    realize: SBlockRealize, loops: Sequence[For], weight: Any, blocks: Sequence[SBlockRealize]
+) -> _Found | None:
     """What a block's loops fetch of a weight; None where the block does not sum with it."""
     block = realize.block
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
-    sums = [value for axis, value in pairs if axis.iter_type == IterVar.CommReduce]
+    sums = _sums(realize)
+    if not sums and len(block.writes) == 1:
+        sums = _sums_with(realize, blocks)
     reads = [read for read in block.reads if read.source.same_as(weight)]
     if not sums or len(reads) != 1 or not all(_counts_up(loop) for loop in loops):
         return None

@@ -31,6 +31,7 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.prefetch.prefetch_weights import PrefetchWeights
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.matrix_tiles.find_matrix import matrix_units
 from tvm_droplet_ms.search_strategy.matrix_tiles.tile_configuration import REFUSED
@@ -136,6 +137,19 @@ def test_what_follows_is_computed_for_each_group():
         )
         kept = re.findall(r"c = T.sblock_alloc_buffer\(\((\d+), (\d+)\), \"int32\"\)", str(lowered))
         assert kept and all(int(rows) * int(lanes) <= 6 * 256 for rows, lanes in kept)
+
+
+def test_large_weights_are_prefetched():
+    """What loads tiles of columns adds nothing up: the product that reads them does."""
+    case = dense_case("uint8", "int8", rows=128, columns=512, depth=1024)
+    mod = case.module.clone()
+    mod["main"] = mod["main"].with_attr("layout_free_buffers", [1])
+    found = [PrefetchWeights()(each) for seed in range(4) for each in scheduled(mod, seed=seed)]
+    fetching = [each for each in found if "llvm.prefetch" in str(each)]
+    assert fetching
+    arrays = case.arrays()
+    result, _ = tiles_stand_in.run(fetching[0], arrays, (128, 512), "int32")
+    np.testing.assert_array_equal(result, case.expected(*arrays))
 
 
 def test_a_kernel_leaves_the_tiles_as_it_found_them():
