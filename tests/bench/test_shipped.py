@@ -117,11 +117,11 @@ def test_sample_cannot_be_searched(name: str, tmp_path: Path):
 
 
 def test_package_is_small():
-    """Compressed data, two priors among them; the wheel has a third of its size left for code."""
+    """Compressed data, three priors among them; the wheel has a quarter of its size left for code."""
     assert len(SPACES) == 15
     package = Path(library.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]
-    assert sum(path.stat().st_size for path in data) < 2_400_000
+    assert sum(path.stat().st_size for path in data) < 2_700_000
 
 
 @pytest.mark.parametrize("name", ["conv2d_nchw", "conv2d_bn_relu"])

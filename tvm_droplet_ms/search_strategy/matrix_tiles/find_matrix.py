@@ -2,8 +2,10 @@
 """Finds the matrix products that a block adds up, and the axes that tiles go along."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from tvm_ffi import structural_equal
 from tvm_ffi.structural import structural_map, structural_walk
 
 from tvm import tirx
@@ -84,7 +86,11 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     shared, own = _loads(block, dot)
     if len(indices) < 2 or not indices[-1].same_as(axes[dot.lane].var):
         return None
-    if dot.packed_axes is None and not _is_packed(own, axes[dot.lane], dot):
+    if dot.packed_axes is None and len(own.indices) < 3:
+        return None
+    if dot.packed_axes is None and not _is_packed(own, axes, dot):
+        return None
+    if dot.packed_axes is not None and not are_axes(own, axes):
         return None
     row = _place(axes, indices[-2])
     middle = int(len(indices) > 2 and row is not None and int(axes[row].dom.extent) == 1)
@@ -117,15 +123,41 @@ def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
     return (one, other) if one.source.same_as(dot.shared) else (other, one)
 
 
-def _is_packed(own: Any, lane: Any, dot: FoundDot) -> bool:
+def are_axes(load: Any, axes: list[Any]) -> bool:
+    """True if each index of a load is an axis, but for dimensions of one element.
+
+    A tile of columns of a slice, or of one that is read backwards, would be another one's.
+    """
+    return all(map(partial(_is_axis, axes), load.indices, load.source.shape))
+
+
+def _is_axis(axes: list[Any], index: Any, extent: Any) -> bool:
+    return int(extent) == 1 or any(index.same_as(axis.var) for axis in axes)
+
+
+def _is_packed(own: Any, axes: list[Any], dot: FoundDot) -> bool:
     """True if packed weights end in axes of groups, of lanes, and of what lies in 4 bytes.
 
-    The lanes are those of a panel, or all.
+    The lanes are those of a panel, or all. What lies outside of them are axes, and the panel.
     """
-    extents = [int(extent) for extent in own.source.shape]
-    if len(extents) < 3 or extents[-1] != dot.dot.depth:
-        return False
-    return extents[-2] == dot.dot.lanes or bool(own.indices[-2].same_as(lane.var))
+    *others, group, lane, product = own.indices
+    *outer, _, length, depth = own.source.shape
+    lanes, step = axes[dot.lane].var, axes[dot.step].var
+    is_whole = lane.same_as(lanes)
+    expected = [step // dot.dot.depth, step % dot.dot.depth]
+    if not is_whole:
+        expected.append(lanes % dot.dot.lanes)
+    found = [group, product, *([] if is_whole else [lane])]
+    is_last = int(depth) == dot.dot.depth and (is_whole or int(length) == dot.dot.lanes)
+    panel = lanes // dot.dot.lanes
+    return (
+        is_last
+        and all(map(structural_equal, found, expected))
+        and all(
+            _is_axis(axes, index, extent) or (not is_whole and structural_equal(index, panel))
+            for index, extent in zip(others, outer, strict=True)
+        )
+    )
 
 
 def _place(axes: list[Any], index: Any) -> int | None:

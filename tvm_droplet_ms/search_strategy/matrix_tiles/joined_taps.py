@@ -14,7 +14,7 @@ from tvm.tirx import IndexMap, IterVar
 from ..dot_products.dot_intrinsics import DotUnit
 from ..dot_products.find_dot import factors_of
 from ..entry_function import entry_function
-from .find_matrix import FEWEST_BYTES, depends, growth, simplified
+from .find_matrix import FEWEST_BYTES, are_axes, depends, growth, simplified
 
 _MARK = "meta_schedule.layout_rewrite_preproc"
 
@@ -99,6 +99,8 @@ def _axes(node: Any, unit: DotUnit) -> tuple[int, int, int] | None:
     if tap is None or depends(places[:-2], axes[tap]) or depends(places[:-1], axes[channel]):
         return None
     own = list(weights.indices)
+    if not are_axes(weights, axes):
+        return None
     if not all(any(index.same_as(axes[n].var) for index in own) for n in (tap, channel, lane)):
         return None
     if not any(int(axes[lane].dom.extent) % lanes == 0 for lanes in unit.lanes):
