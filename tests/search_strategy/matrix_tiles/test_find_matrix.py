@@ -2,12 +2,14 @@
 """The axes that tiles go along, as one reads them in the loops."""
 
 import pytest
-from matrix_kernels import convolution_case, dense_case, matmul_case
+from matrix_kernels import Case, convolution_case, dense_case, matmul_case
 from tiles_stand_in import TILES
 from tvm_ffi.structural import structural_walk
 
+from tvm import te
 from tvm.s_tir import SBlock
 from tvm.target import Target
+from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.search_strategy.matrix_tiles.find_matrix import (
     find_matrix,
     matrix_units,
@@ -65,6 +67,22 @@ def test_rows_of_a_sequence():
 )
 def test_what_fills_no_tile_is_not_found(case):
     assert found_in(case) is None
+
+
+@pytest.mark.parametrize(
+    "place", [lambda k, j: (k, j + 16), lambda k, j: (64 + k, j), lambda k, j: (k, 63 - j)]
+)
+def test_slices_of_weights_are_not_found(place):
+    """The tile of a slice would be taken for that of another panel."""
+    a, w = te.placeholder((32, 64), "uint8", "a"), te.placeholder((128, 64), "int8", "w")
+    k = te.reduce_axis((0, 64), "k")
+    c = te.compute(
+        (32, 48),
+        lambda i, j: te.sum(a[i, k].astype("int32") * w[place(k, j)].astype("int32"), k),
+        "c",
+    )
+    module = module_of(te.create_prim_func([a, w, c]))
+    assert found_in(Case("slice", module, [], [], None)) is None
 
 
 @pytest.mark.parametrize(
