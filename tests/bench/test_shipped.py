@@ -117,7 +117,7 @@ def test_sample_cannot_be_searched(name: str, tmp_path: Path):
 
 
 def test_package_is_small():
-    """Compressed data, three priors among them; the wheel has a quarter of its size left for code."""
+    """Compressed data, three priors among them; a quarter of the wheel is left for code."""
     assert len(SPACES) == 15
     package = Path(library.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]
