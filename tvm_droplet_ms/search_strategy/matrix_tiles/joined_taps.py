@@ -63,7 +63,7 @@ def join_taps(schedule: Schedule, block: SBlockRV, unit: DotUnit, is_constant: b
         inner = [step // unit.depth, column % lanes, step % unit.depth]
         return [column // lanes, *others, *inner]
 
-    copy = schedule.cache_read(block, 1 - place, "global")
+    copy = schedule.cache_read(block, 1 - place, "global", consumer_blocks=[block])
     index_map = IndexMap.from_func(packed, ndim=len(own), index_dtype=dtype)
     schedule.transform_layout(copy, ("write", 0), index_map)
     if is_constant:
@@ -72,7 +72,7 @@ def join_taps(schedule: Schedule, block: SBlockRV, unit: DotUnit, is_constant: b
         schedule.transform_block_layout(copy, index_map)
     pad = _only_producer(schedule, block, images.source)
     if pad is None:
-        pad = schedule.cache_read(block, place, "global")
+        pad = schedule.cache_read(block, place, "global", consumer_blocks=[block])
     line_map = IndexMap.from_func(line, ndim=len(images.source.shape), index_dtype=dtype)
     schedule.transform_layout(pad, ("write", 0), line_map)
     block_map = IndexMap.from_func(joined, ndim=len(axes), index_dtype=dtype)
@@ -98,14 +98,21 @@ def _axes(node: Any, unit: DotUnit) -> tuple[int, int, int] | None:
     tap = next((n for n in sums if growth(places[-2], axes[n].var) == 1), None)
     if tap is None or depends(places[:-2], axes[tap]) or depends(places[:-1], axes[channel]):
         return None
-    own = list(weights.indices)
     if not are_axes(weights, axes):
         return None
-    if not all(any(index.same_as(axes[n].var) for index in own) for n in (tap, channel, lane)):
+    if not all(_covers(weights, axes[n]) for n in (tap, channel, lane)):
         return None
     if not any(int(axes[lane].dom.extent) % lanes == 0 for lanes in unit.lanes):
         return None
     return tap, channel, lane
+
+
+def _covers(load: Any, axis: Any) -> bool:
+    """True if an axis goes along a whole dimension of what is loaded."""
+    return any(
+        index.same_as(axis.var) and int(extent) == int(axis.dom.extent)
+        for index, extent in zip(load.indices, load.source.shape, strict=True)
+    )
 
 
 def _only_producer(schedule: Schedule, block: SBlockRV, images: Any) -> SBlockRV | None:

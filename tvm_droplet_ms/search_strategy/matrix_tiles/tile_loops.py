@@ -58,7 +58,8 @@ def copy_to_tiles(
     index_map = IndexMap.from_func(order, ndim=len(reads), index_dtype=index)
     schedule.transform_layout(rows, ("write", 0), index_map)
     schedule.set_scope(rows, 0, SCOPE)
-    columns = schedule.cache_read(block, 1 - place, SCOPE)
+    # For this block alone: another product may read the same weights.
+    columns = schedule.cache_read(block, 1 - place, SCOPE, consumer_blocks=[block])
     shape = schedule.get(columns).writes[0].source.shape
     if int(shape[-2]) > lanes:
         # Of weights with the lanes of all panels in a row, each panel is a tile of its own.
@@ -83,6 +84,7 @@ def tensorize_tiles(
     row: LoopRV,
     group: LoopRV,
     last: SBlockRV | None = None,
+    moves_later: bool = False,
 ) -> None:
     """Load, multiply and store by intrinsics.
 
@@ -92,45 +94,55 @@ def tensorize_tiles(
     - ``row``: the loop over the rows of a tile, around those over its lanes and products.
     - ``group``: the loop in which a group of sums is made.
     - ``last``: what is computed for each group behind it.
+    - ``moves_later``: whether blocks are moved afterwards; TVM copies no such schedule any more.
     """
     held_rows, held_columns = kind.tile.held
     rows_at = steps if held_rows == kind.tile.along_rows else tiles[-1]
     columns_at = steps if held_columns == kind.tile.panels else tiles[-1]
     schedule.compute_at(copies.rows, rows_at, preserve_unit_loops=True)
     schedule.compute_at(copies.columns, columns_at, preserve_unit_loops=True)
-    # All blocks are moved before one becomes an intrinsic: it would not count as their producer.
     for after in (copies.sums, last):
         if after is not None:
             schedule.reverse_compute_at(after, group, preserve_unit_loops=True)
-    _load_rows(schedule, copies, kind)
-    _load_columns(schedule, copies.columns, kind)
-    _store(schedule, copies.sums, kind)
+    loops = [
+        (_loop_of_rows(schedule, copies, kind), "rows"),
+        (_loop_of_columns(schedule, copies.columns, kind), "columns"),
+        (_loop_of_sums(schedule, copies.sums, kind), "stores"),
+    ]
     zeros = schedule.decompose_reduction(block, sums)
     inner_loops = len(tiles) + 2
-    schedule.tensorize(schedule.get_loops(zeros)[-inner_loops], register(kind, "zeros"))
+    loops += [(schedule.get_loops(zeros)[-inner_loops], "zeros"), (row, "products")]
     _unroll(schedule, [steps, *tiles])
-    schedule.tensorize(row, register(kind, "products"))
+    for loop, what in loops:
+        # Where a loop is tensorized, TVM keeps a dependency on the block that was in it, and
+        # ``Schedule.copy`` fails. Where it becomes a block first, ``compute_at`` may refuse the
+        # blocks around it.
+        inside = loop if moves_later else schedule.blockize(loop)
+        schedule.tensorize(inside, register(kind, what))
 
 
-def _load_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> None:
+def _loop_of_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> LoopRV:
+    """The loop over the rows of a tile that is loaded."""
     loops = schedule.get_loops(copies.rows)[-copies.axes :]
     groups, inner = schedule.split(loops[copies.row], [None, kind.tile.rows])
     others = [loop for n, loop in enumerate(loops) if n not in (copies.row, copies.step)]
     schedule.reorder(*others, groups, inner, loops[copies.step])
     _unroll(schedule, [*others, groups])
-    schedule.tensorize(inner, register(kind, "rows"))
+    return inner
 
 
-def _load_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
+def _loop_of_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> LoopRV:
+    """The same of columns."""
     count = len(schedule.get(block).iter_vars)
     *others, first, lanes, products = schedule.get_loops(block)[-count:]
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
     schedule.reorder(*others, panels, first, lane, products)
     _unroll(schedule, [*others, panels])
-    schedule.tensorize(first, register(kind, "columns"))
+    return first
 
 
-def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
+def _loop_of_sums(schedule: Schedule, block: SBlockRV, kind: TileKind) -> LoopRV:
+    """The loop over the rows of a tile that is stored."""
     count = len(schedule.get(block).iter_vars)
     *others, lanes = schedule.get_loops(block)[-count:]
     rows = others.pop(-1 - kind.middle)
@@ -138,7 +150,7 @@ def _store(schedule: Schedule, block: SBlockRV, kind: TileKind) -> None:
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
     schedule.reorder(*others, groups, panels, row, lane)
     _unroll(schedule, [*others, groups, panels])
-    schedule.tensorize(row, register(kind, "stores"))
+    return row
 
 
 def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:

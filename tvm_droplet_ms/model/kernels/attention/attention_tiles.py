@@ -135,6 +135,7 @@ def multiply_keys(
         tiles=tiles,
         row=in_tile,
         group=around,
+        moves_later=True,
     )
 
 
@@ -158,6 +159,7 @@ def multiply_values(
         tiles=tiles,
         row=in_tile,
         group=around,
+        moves_later=True,
     )
 
 
