@@ -12,10 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm
 from tvm import relax
 from tvm_droplet_ms.tuning import ModelError, tune
-from tvm_droplet_ms.tuning.compile.kernel_objects import compile_object
-from tvm_droplet_ms.tuning.compile.naming import with_suffix
 from tvm_droplet_ms.tuning.several_shapes import weight_layouts
-from tvm_droplet_ms.tuning.several_shapes.joined_model import ShapeModel, join
 from tvm_droplet_ms.tuning.summary import summary
 
 WIDTH = 256
@@ -85,14 +82,8 @@ def test_each_shape_has_its_result_in_the_given_order(tuned):
     assert tuned.pads and "padded with zeros to the next shape" in tuned.notes[-1]
 
 
-def test_the_library_holds_each_weight_once(tuned):
-    """Two weights of 256 kB, in whatever layout, in an entry for each shape.
-
-    Without sharing there are four to six. One more than two is let pass: no schedule with a known
-    layout may be found for a kernel, which depends on what was measured as fast.
-    """
+def test_each_shape_has_an_entry_in_the_library(tuned):
     path = tuned.work_dir / "model.so"
-    assert path.stat().st_size < 3 * WEIGHTS[0].nbytes + 300_000
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     for name, count in (("main", 2), ("main_1", 32), ("main_2", 8)):
         found = machine[name](tvm.runtime.tensor(rows(count))).numpy()
@@ -264,44 +255,3 @@ def test_an_interrupt_leaves_a_library_of_all_shapes(tmp_path):
         np.testing.assert_allclose(
             result(rows(count)), softmax(rows(count), -1), rtol=1e-4, atol=1e-6
         )
-
-
-def adding(rows_: int) -> tvm.IRModule:
-    """A compiled-to-be module whose main adds 1 and 2 in two private functions, f and f_1."""
-    builder = relax.BlockBuilder()
-    kind = relax.TensorType((rows_, 8), "float32")
-    private = []
-    for name, value in (("f", 1.0), ("f_1", 2.0)):
-        x = relax.Var("x", kind)
-        with builder.function(name, [x], private=True):
-            added = builder.emit(relax.op.add(x, relax.const(value, "float32")))
-            private.append(builder.emit_func_output(added))
-    x = relax.Var("x", kind)
-    with builder.function("main", [x]):
-        first = builder.emit(relax.Call(private[0], [x]))
-        builder.emit_func_output(builder.emit(relax.Call(private[1], [first])))
-    return relax.get_pipeline("default")(relax.transform.LegalizeOps()(builder.get()))
-
-
-def test_private_functions_of_two_shapes_keep_apart(tmp_path):
-    """The function f of the second model must not take the name f_1 of the first."""
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
-    models = []
-    for number, count in enumerate((2, 4)):
-        mod = with_suffix(adding(count), f"_shape_{number}" if number else "")
-        kernels = {
-            variable.name_hint: function
-            for variable, function in mod.functions_items()
-            if isinstance(function, tvm.tirx.PrimFunc)
-        }
-        objects = {name: tmp_path / f"{name}.o" for name in kernels}
-        for name, function in kernels.items():
-            of_one = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-            compile_object(of_one, target, str(objects[name]))
-            mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
-        models.append(ShapeModel(mod, kernels, objects))
-    join(models, tmp_path, target).write(tmp_path / "joined.so")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "joined.so")), tvm.cpu())
-    for entry, count in (("main", 2), ("main_1", 4)):
-        found = machine[entry](tvm.runtime.tensor(np.zeros((count, 8), "float32"))).numpy()
-        np.testing.assert_array_equal(found, np.full((count, 8), 3.0))
