@@ -200,6 +200,8 @@ CASES = [
     convolution_case((7, 7), 64, 32, 3, BYTES, computed=(8, 7)),
     convolution_case((7, 7), 32, 48, 1, HALVES, computed=(8, 7)),
     convolution_case((11, 13), 32, 32, 3, HALVES, computed=(12, 14)),
+    convolution_case((16, 1), 32, 32, 1, BYTES),
+    convolution_case((1, 16), 32, 32, 1, HALVES),
     convolution_case((15, 15), 64, 32, 3, BYTES, stride=2),
     convolution_case((12, 12), 64, 32, 3, BYTES, dilation=2),
     convolution_case((28, 28), 4, 32, 7, BYTES, stride=2),

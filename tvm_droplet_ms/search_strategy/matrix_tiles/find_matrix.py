@@ -180,11 +180,15 @@ def depends(indices: Any, axis: Any) -> bool:
 
 
 def simplified(indices: Any, axes: list[Any]) -> list[Any]:
-    """Indices without axes of one element, as ``Schedule.reindex`` makes them."""
+    """Indices without axes of one element, as ``Schedule.reindex`` makes them.
+
+    It keeps those that are a number (``SimplifyNonTrivialExpr`` in TVM's ``schedule/utils.h``).
+    """
     analyzer = Analyzer()
     for axis in axes:
         analyzer.bind(axis.var, axis.dom)
-    return [each if isinstance(each, tirx.Var) else analyzer.simplify(each) for each in indices]
+    found = [(each, analyzer.simplify(each)) for each in indices]
+    return [index if isinstance(simple, IntImm) else simple for index, simple in found]
 
 
 def _stride(places: list[Any], axes: list[Any], row: int, step: int, middle: int) -> int:
