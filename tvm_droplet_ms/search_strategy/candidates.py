@@ -14,9 +14,18 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from .published import candidates as published
 from .published.candidates import Candidate
 from .screening.soundness import repeated_sum
+from .screening.torn_tuples import torn_tuple
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
-"""The reason for dropping a candidate that computes something else than its workload."""
+TORN_TUPLE = "a reduction of a tuple that TVM vectorizes wrongly"
+"""The reasons for dropping a candidate that computes something else than its workload."""
+
+
+def unsound(mod: IRModule) -> str | None:
+    """The reason why a scheduled workload computes something else; None if no reason is known."""
+    if repeated_sum(mod) is not None:
+        return REPEATED_SUM
+    return None if torn_tuple(mod) is None else TORN_TUPLE
 
 
 class Replayer(published.Replayer):
@@ -51,6 +60,5 @@ class Replayer(published.Replayer):
     def _replay(self, trace: Trace, schedule: Schedule) -> Candidate | str:
         """The candidate of a trace, or what dropped it."""
         result = super()._replay(trace, schedule)
-        if isinstance(result, Candidate) and repeated_sum(result.schedule.mod) is not None:
-            return REPEATED_SUM
-        return result
+        reason = unsound(result.schedule.mod) if isinstance(result, Candidate) else None
+        return result if reason is None else reason

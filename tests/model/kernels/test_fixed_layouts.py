@@ -208,3 +208,18 @@ def test_a_weight_that_is_read_at_several_indices_is_not_packed_by_one(make):
     kernel = only_kernel(lowered)
     assert wrong_schedules(kernel, [IMAGE, weight], expected, draws=6) == 0
     assert wrong_schedules(kernel.with_attr(FREE, [1]), [IMAGE, weight], expected, draws=6) > 0
+
+
+def test_a_table_that_is_looked_up_by_one_index_is_not_packed():
+    """Each step of a decoder looks up one row, and no loop goes along rows."""
+    table = GENERATOR.standard_normal((100, 32)).astype("float32")
+
+    def body(emit, x):
+        return emit(relax.op.take(relax.const(table), emit(relax.op.astype(x, "int64")), axis=0))
+
+    lowered = lower(module((1, 1), body), TARGET)
+    assert not any(free_weights(lowered))
+    kernel = next(f for f in tir_of(lowered) if len(f.params) == 3)
+    arrays, expected = [table, np.array([[7]], "int64")], table[[[7]]]
+    assert wrong_schedules(kernel, arrays, expected, draws=6) == 0
+    assert wrong_schedules(kernel.with_attr(FREE, [0]), arrays, expected, draws=6) > 0

@@ -481,9 +481,18 @@ def test_a_slice_that_ends_before_it_starts_is_empty(start, end, step):
 def test_regions_are_scaled_before_they_are_shifted(way, ratio):
     attributes = {"coordinate_transformation_mode": way, "sampling_ratio": ratio}
     attributes |= {"output_height": 3, "output_width": 2, "spatial_scale": 0.4}
-    regions = np.array([[0, 0, 12, 12], [2, 4, 17, 15]], np.float32)
+    regions = np.array([[0, 0, 12, 12], [2, 4, 17, 15], [3, 3, 3, 3]], np.float32)
     fed = {"x": normal(2, 2, 8, 8), "r": regions}
-    assert_same_of([node("RoiAlign", "x r b", **attributes)], fed, b=np.array([0, 1]))
+    assert_same_of([node("RoiAlign", "x r b", **attributes)], fed, b=np.array([0, 1, 0]))
+
+
+@pytest.mark.parametrize("region", [[9, 9, 3, 4], [5, 5, 5, 9], [5, 5, 9, 5], [0, 0, 0, 0]])
+def test_a_region_without_area_is_zero(region):
+    """No sample is taken, and TVM's kernel writes nothing."""
+    attributes = {"output_height": 4, "output_width": 4, "spatial_scale": 0.5}
+    fed = {"x": normal(1, 3, 32, 32), "r": np.array([[1, 2, 11, 9], region], np.float32)}
+    nodes = [node("RoiAlign", "x r b", "z", **attributes), node("Exp", "z")]
+    assert_same_of(nodes, fed, "z y", b=np.array([0, 0]), opset=16)
 
 
 def test_zeros_are_quantized_with_a_scale_of_one():

@@ -55,6 +55,19 @@ def test_a_strict_check_excuses_nothing():
     assert loose.agrees(off)
 
 
+@pytest.mark.parametrize(
+    "dtype, places, agrees",
+    [("float16", 1, True), ("float16", 3, False), ("float32", 1, True), ("float32", 4096, False)],
+)
+def test_an_output_of_halves_may_be_one_place_off(dtype, places, agrees):
+    """What lies between two halves becomes one or the other by the least rounding before."""
+    check = check_of(lambda inputs: [inputs[0].astype(dtype)])
+    near = check.expected[0][0]
+    for _ in range(places):
+        near = np.nextafter(near, np.array(np.inf, dtype))
+    assert check.agrees(lambda _: [near]) is agrees
+
+
 class TestNoise:
     def test_cancellation_is_nobodys_fault(self):
         check = check_of(cancelling)

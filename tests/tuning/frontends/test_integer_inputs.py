@@ -106,3 +106,21 @@ def test_equal_names_are_told_apart():
         builder.emit_func_output(result)
     names = [spec.name for spec in check_inputs(IRModule(builder.get().functions))]
     assert names == ["x", "x_2", "x_1"]
+
+
+def test_a_divisor_is_never_zero():
+    @I.ir_module
+    class Divided:
+        @R.function
+        def main(
+            x: R.Tensor((4, 8), "int64"), y: R.Tensor((4, 8), "int64"), z: R.Tensor((4, 8), "int64")
+        ):
+            R.func_attr({"num_input": 3})
+            with R.dataflow():
+                result = R.mod(R.divide(x, y), R.reshape(z, (4, 8)))
+                R.output(result)
+            return result
+
+    found = [set(drawn(use, (40, 80)).ravel()) for use in integer_uses(Divided)]
+    assert found[0] == {0, 1}
+    assert found[1] == found[2] == set(range(1, 10))

@@ -22,8 +22,14 @@ def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
 
     Tensors that are joined along their innermost axis, and whose extents there have a multiple of 8
     as a common divisor, become `concatenate`. Everything else is legalised by TVM. ``builder``: the
-    builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``.
+    builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``, or
+    the only tensor that has elements: tensors without elements are left out.
     """
+    filled = _filled(call)
+    if len(filled) == 1:
+        return filled[0]
+    if filled and len(filled) < len(call.args[0].ty.fields):
+        call = builder.normalize(relax.op.concat(filled, call.attrs.axis))
     extents = _innermost_extents(call)
     if not extents or gcd(*extents) % _MIN_VECTOR:
         return tvm.ir.Op.get("relax.concat").get_attr("FLegalize")(builder, call)
@@ -66,6 +72,15 @@ def concatenate(parts: list[te.Tensor]) -> te.Tensor:
         name="concatenate",
         attrs={"schedule_rule": CONCATENATION_RULE, _EXTENT: gcd(*extents)},
     )
+
+
+def _filled(call: Any) -> list[Any]:
+    """The tensors that have elements; empty where the tuple is a variable or the axis is none."""
+    fields = call.args[0]
+    if not isinstance(fields, relax.Tuple) or call.attrs.axis is None:
+        return []
+    shapes = [shape_of_type(each) for each in fields.ty.fields]
+    return [field for field, shape in zip(fields, shapes, strict=True) if not shape or all(shape)]
 
 
 def _innermost_extents(call: Any) -> list[int]:

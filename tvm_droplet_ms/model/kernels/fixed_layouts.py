@@ -13,6 +13,9 @@ channels, the second one's weights were lost.
 
 Where an expression reads a weight several times, as the two columns of the grid of a GridSample or
 the four corners of a RoiAlign's boxes, each index reads a part, however often the block runs.
+
+A table that is looked up by one index has no loop along its rows. TVM packed it by the loop over
+its columns as if there was one row, and other rows were read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +27,7 @@ from tvm_ffi.structural import structural_walk
 
 import tvm
 from tvm.ir.expr import TensorLoad
-from tvm.tirx import IntImm, IterVar, PrimFunc
+from tvm.tirx import IntImm, IterVar, PrimFunc, Var
 
 from .kernel_pass import blocks_in, kernel_pass
 
@@ -66,6 +69,8 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
         for load in loads:
             if load.source not in inlined:
                 continue
+            if _is_one_looked_up(load, block):
+                return False
             if not _is_one_index([each for each in loads if each.source.same_as(load.source)]):
                 return False
             if _is_taken_for_copy(block) and _shape(block.writes[0]) != _shape(block.reads[0]):
@@ -74,9 +79,9 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
             size = _product(load.source.shape)
             if iterations is None or size is None:
                 return True  # TVM schedules no kernel of symbolic shapes.
-            # A weight may be broadcast. What is looked up by an index from memory is never packed.
+            # A weight may be broadcast. TVM packs none that is looked up by several indices.
             is_free_to_repeat = load.source.same_as(weight)
-            if iterations < size and not (is_free_to_repeat and _is_looked_up(load)):
+            if iterations < size and not (is_free_to_repeat and _lookups(load)):
                 return False
             if iterations > size and not is_free_to_repeat:
                 return False
@@ -89,7 +94,7 @@ def _is_one_index(loads: Sequence[Any]) -> bool:
     """True if some loads of one tensor have the same index, fixed along no extent above 1."""
     first = loads[0]
     return all(structural_equal(each.indices, first.indices) for each in loads[1:]) and not any(
-        isinstance(index, IntImm) and not (isinstance(extent, IntImm) and int(extent) == 1)
+        isinstance(index, IntImm) and not _is_one(extent)
         for index, extent in zip(first.indices, first.source.shape, strict=True)
     )
 
@@ -109,8 +114,24 @@ def _product(extents: Iterable[Any]) -> int | None:
     return prod(map(int, known)) if all(isinstance(each, IntImm) for each in known) else None
 
 
-def _is_looked_up(load: Any) -> bool:
+def _lookups(load: Any) -> list[Any]:
+    """The reads of memory that the indices of a load consist of."""
     found: list[Any] = []
     for index in load.indices:
         structural_walk(index, (TensorLoad, found.append))
-    return bool(found)
+    return found
+
+
+def _is_one_looked_up(load: Any, block: Any) -> bool:
+    """True if an index of a load is read from memory, from a place that no loop changes."""
+    loops = [axis.var for axis in block.iter_vars if not _is_one(axis.dom.extent)]
+    for lookup in _lookups(load):
+        variables: list[Any] = []
+        structural_walk(lookup, (Var, variables.append))
+        if not any(each.same_as(loop) for each in variables for loop in loops):
+            return True
+    return False
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, IntImm) and int(extent) == 1

@@ -11,10 +11,9 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel, PyCostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate
 
-from ..candidates import REPEATED_SUM
+from ..candidates import unsound
 from ..published.candidates import Candidate
 from ..published.evolution import Evolution
-from ..screening.soundness import repeated_sum
 from .base import Exploration, Explorer, SearchContext
 
 
@@ -71,10 +70,10 @@ class EvolutionaryExploration(Evolution, Exploration):
 
     def _accepts(self, candidate: Candidate) -> bool:
         """True if a candidate may be measured."""
-        if repeated_sum(candidate.schedule.mod) is None:
-            return True
-        self._dropped[REPEATED_SUM] += 1
-        return False
+        reason = unsound(candidate.schedule.mod)
+        if reason is not None:
+            self._dropped[reason] += 1
+        return reason is None
 
 
 @derived_object

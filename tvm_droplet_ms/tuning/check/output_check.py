@@ -57,6 +57,9 @@ ONE_STEP = 1.01
 FAINT = 1e-30
 """The least of the largest output: with a smaller one, nothing was checked."""
 
+_HALVES = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
+"""The distance of two neighbours: relative to their size, and the least one."""
+
 
 @dataclass(frozen=True)
 class OutputCheck:
@@ -158,11 +161,14 @@ class OutputCheck:
 
     @cached_property
     def _scales(self) -> list[list[np.ndarray]]:
-        """The scale of each element, at least that of the rounding at the output's bound."""
+        """The scale of each element, at least that of the rounding at the output's bound.
+
+        And that of the last place of a half: what lies between two of them becomes one or the other.
+        """
         return [
             [
                 np.maximum(
-                    element_scales(array),
+                    np.maximum(element_scales(array), _last_place(array) / self.tolerance),
                     np.maximum(_UNIT * _floor(bound, array), ONE_STEP * step) / self.tolerance,
                 )
                 for array, bound, step in zip(arrays, self._bounds, self._steps, strict=True)
@@ -186,6 +192,13 @@ class OutputCheck:
             return scales
         pairs = zip(scales, rounding, strict=True)
         return [np.maximum(scale, moved / self.tolerance) for scale, moved in pairs]
+
+
+def _last_place(array: np.ndarray) -> np.ndarray:
+    """What two neighbours differ by at most, for each element of halves; 0 for other types."""
+    unit, least = _HALVES.get(str(array.dtype), (0.0, 0.0))
+    wide = np.asarray(array, dtype=np.float64)
+    return unit * np.where(np.isfinite(wide), np.abs(wide), 0.0) + least
 
 
 def _floor(bound: Bound | None, expected: np.ndarray) -> np.ndarray:

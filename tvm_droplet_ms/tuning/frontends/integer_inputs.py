@@ -31,6 +31,11 @@ _COMPARISONS = {
     ).split()
 }
 
+_DIVISIONS = {"relax." + name for name in ("divide", "floor_divide", "mod", "floor_mod")}
+"""Operators whose second argument must not be 0."""
+
+_MOST_DIVISOR = 9
+
 _INDEXED = {
     "relax.take": 1,
     "relax.gather_elements": 1,
@@ -49,20 +54,23 @@ class IntegerUse:
 
     ``extent``: the least extent of what it indexes; None where it indexes nothing. ``equals``: the
     constants that it is compared with for equality. ``is_mask``: whether it is compared, or becomes
-    a floating-point number or a boolean.
+    a floating-point number or a boolean. ``divides``: whether integers are divided by it.
     """
 
     extent: int | None = None
     equals: set[int] | None = None
     is_mask: bool = False
+    divides: bool = False
 
     def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
         """Draw integers of at least 0.
 
         Indices are drawn over all that is indexed, and so are the constants that an input is
         compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Anything else is 0 or 1.
+        masks all of a row gives NaN. Divisors are from 1 to 9. Anything else is 0 or 1.
         """
+        if self.divides:
+            return generator.integers(1, _MOST_DIVISOR + 1, shape)
         if self.extent is not None:
             return generator.integers(0, self.extent, shape)
         choices = sorted(each for each in self.equals or () if each >= 0)
@@ -114,6 +122,8 @@ def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
         use.extent = extent if use.extent is None else min(extent, use.extent)
     if name in _COMPARISONS:
         use.is_mask = True
+    if name in _DIVISIONS and position == 1 and _is_integer(call):
+        use.divides = True
     if name == "relax.astype" and not _is_integer(call):
         use.is_mask = True
     if name in ("relax.equal", "relax.not_equal"):

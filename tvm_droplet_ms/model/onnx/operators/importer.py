@@ -18,6 +18,7 @@ from ....compat.patch import Attribute, Patch
 from ..inputs import deciding_inputs
 from .folding import as_array, fold_node
 from .functions import expand_function, is_better_expanded
+from .nodes.contrib import contrib_converter
 from .nodes.table import converters
 from .operands import UnknownExtent, UnsupportedNode, WrongExtent
 
@@ -27,7 +28,7 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _OF_ONNX_RUNTIME = {
     *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization")
 }
-"""Converters of TVM for the domain "com.microsoft" alone."""
+"""Converters of TVM that are not for ONNX's own operators."""
 
 _TYPES = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4")
 """The beginnings of types that are refused."""
@@ -137,7 +138,7 @@ def derive_importer(base: Any) -> Any:
             self._check_shapes(node)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
-            result = self._converted(node.op_type, inputs, attributes)
+            result = self._converted(node.op_type, inputs, attributes, node.domain)
             values = self._unpacked(node, result)
             _check_types(values)
             return values
@@ -151,23 +152,36 @@ def derive_importer(base: Any) -> Any:
                 raise UnknownExtent("the extents of an input are not known")
 
         def _value(self, name: str) -> Any:
-            """A value by its name. A shape becomes a tensor, as it is to ONNX."""
+            """A value by its name. A shape becomes a tensor, as it is to ONNX.
+
+            So does a constant without elements whose first extent is not 0: TVM writes such a
+            constant, and cannot load it (``tensor.h``).
+            """
             value = self._nodes[name]
+            if isinstance(value, tvm.ir.GenericConst):
+                shape = tuple(int(extent) for extent in value.value.shape)
+                if 0 in shape[1:] and shape[0]:
+                    return self.bb.emit(relax.op.zeros(shape, str(value.ty.dtype)))
             if isinstance(value, relax.ShapeExpr) and (array := as_array(value)) is not None:
                 return relax.const(array, "int64")
             return value
 
         def _is_known(self, node: Any) -> bool:
             """True if there is a converter. Some of TVM's are for operators of ONNX Runtime."""
+            if contrib_converter(node.domain, node.op_type):
+                return True
             if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
                 return False
             return node.op_type in converters() or node.op_type in tvms()
 
-        def _converted(self, name: str, inputs: Any, attributes: dict[str, Any]) -> Any:
-            convert = converters().get(name) or tvms().get(name)
+        def _converted(
+            self, name: str, inputs: Any, attributes: dict[str, Any], domain: str = ""
+        ) -> Any:
+            of_runtime = contrib_converter(domain, name)
+            convert = of_runtime or converters().get(name) or tvms().get(name)
             if convert is None:
                 raise UnsupportedNode("the operator is not supported")
-            function = convert.get_converter(self.opset)
+            function = convert.get_converter(1 if of_runtime else self.opset)
             result = function(self.bb, inputs, attributes, [self._nodes, self._params])
             return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 

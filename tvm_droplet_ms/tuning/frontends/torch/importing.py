@@ -10,6 +10,7 @@ import numpy as np
 from ....session.errors import ModelError
 from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
 from ..relax import bind_shapes
+from .changed_state import return_changes
 from .constant_folding import fold_constants
 from .explicit_types import write_out_types
 from .loading import export_module, import_pytorch, unlifted
@@ -26,7 +27,8 @@ def import_torch(
     """Import an exported program, or export a module with its example inputs and import that.
 
     PyTorch is the reference. Raises ``ModelError`` if example inputs are missing, the module cannot
-    be exported, the model draws random numbers, or the frontend lacks an operator.
+    be exported, the model draws random numbers, or the frontend lacks an operator. What a module
+    changes is returned as outputs.
     """
     torch = import_pytorch()
     notes: list[str] = []
@@ -35,6 +37,10 @@ def import_torch(
         program, notes = export_module(torch, model, example_inputs)
     try:
         simple = decompose(torch, program)
+        changeless, changes = return_changes(torch, simple)
+        if changes:
+            notes += changes
+            program, simple = changeless, decompose(torch, changeless)
         half = _half_types(torch, simple)
         if half or _has_complex(torch, simple) or leaves_open(torch, simple, shapes or {}):
             program = retrace(torch, simple, shapes or {})

@@ -69,7 +69,11 @@ class NonMaxSuppression(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``RoiAlign``: the scale is before the half pixel, and TVM has it behind."""
+    """Converts an ONNX ``RoiAlign``: the scale is before the half pixel, and TVM has it behind.
+
+    Boxes without area give 0. Where their size sets the number of samples, TVM's kernel takes none
+    and writes nothing.
+    """
 
     @classmethod
     def _impl(
@@ -78,7 +82,18 @@ class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unus
         scale = relax.const(attr.get("spatial_scale", 1.0), dtype_of(inputs[1]))
         inputs[1] = bb.emit(relax.op.multiply(inputs[1], scale))
         attr = {**attr, "spatial_scale": 1.0}
-        return super()._impl(bb, inputs, attr, params, default_mode)
+        pooled = super()._impl(bb, inputs, attr, params, default_mode)
+        if attr.get("sampling_ratio", 0) > 0:
+            return pooled
+        mode = attr.get("coordinate_transformation_mode", default_mode)
+        if mode in ("output_half_pixel", b"output_half_pixel"):
+            return pooled  # Boxes have at least a pixel.
+        low, high = (bb.emit(relax.op.strided_slice(inputs[1], [1], [n], [n + 2])) for n in (0, 2))
+        is_long = bb.emit(relax.op.astype(relax.op.greater(high, low), "int32"))
+        has_area = bb.emit(relax.op.astype(relax.op.min(is_long, axis=1), "bool"))
+        of_boxes = bb.emit(relax.op.reshape(has_area, (-1, 1, 1, 1)))
+        nothing = relax.const(0, dtype_of(inputs[0]))
+        return bb.emit(relax.op.where(of_boxes, bb.emit(pooled), nothing))
 
 
 @dataclass(frozen=True)

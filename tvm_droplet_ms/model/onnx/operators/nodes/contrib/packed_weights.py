@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters for weights of 4 and 8 bits that are scaled by blocks.
+
+The weights become float32 when the model is imported: what they stand for, exactly.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from ...operands import UnsupportedNode, constant_input, shape_of
+
+Array = np.ndarray[Any, Any]
+
+
+class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``MatMulNBits``."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        bits, depth, columns = int(attr.get("bits", 4)), int(attr["K"]), int(attr["N"])
+        if bits not in (2, 4, 8):
+            raise UnsupportedNode(f"its weights have {bits} bits: expected 2, 4 or 8")
+        packed, scales = (constant_input(inputs, n, name) for n, name in ((1, "B"), (2, "scales")))
+        assert packed is not None and scales is not None  # The operator asks for them.
+        order = constant_input(inputs, 4, "g_idx")
+        block = int(attr["block_size"])
+        blocks = -(-depth // block)
+        numbers = unpacked(packed.reshape(columns, blocks, -1), bits)[..., :block]
+        zeros: Array = np.full((columns, blocks), 1 << (bits - 1), "float32")
+        points = constant_input(inputs, 3, "zero_points")
+        if points is not None and points.dtype == np.uint8:
+            zeros = unpacked(points.reshape(columns, -1), bits)[:, :blocks].astype("float32")
+        elif points is not None:
+            zeros = points.reshape(columns, blocks).astype("float32")
+        of_blocks = scales.reshape(columns, blocks).astype("float32")
+        if order is not None:
+            flat = numbers.reshape(columns, -1)[:, :depth].astype("float32")
+            group = order.reshape(-1)[:depth]
+            weight = (flat - zeros[:, group]) * of_blocks[:, group]
+        else:
+            weight = (numbers.astype("float32") - zeros[..., None]) * of_blocks[..., None]
+            weight = weight.reshape(columns, -1)[:, :depth]
+        factor = relax.const(np.ascontiguousarray(weight.T), "float32")
+        product = bb.emit(relax.op.matmul(inputs[0], factor))
+        return product if inputs[5] is None else relax.op.add(product, inputs[5])
+
+
+class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``GatherBlockQuantized``: rows of a table of 4 or 8 bits."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, scales = (constant_input(inputs, n, name) for n, name in ((0, "data"), (2, "scales")))
+        assert data is not None and scales is not None  # The operator asks for them.
+        points, bits = constant_input(inputs, 3, "zero_points"), int(attr.get("bits", 4))
+        rank = data.ndim
+        axis, along = (
+            int(attr.get(f"{n}_axis", d)) % rank for n, d in (("gather", 0), ("quantize", 1))
+        )
+        if data.dtype != np.uint8 or (bits == 4 and along != rank - 1):
+            raise UnsupportedNode(
+                f"its data are of type {data.dtype} along axis {along}: expected uint8 along the "
+                "last axis"
+            )
+        numbers = unpacked(data, bits).astype("float32")
+        block = int(attr.get("block_size", 128))
+        extent = numbers.shape[along]
+
+        def spread(values: Array) -> Array:
+            return np.take(np.repeat(values, block, along), range(extent), along)
+
+        zeros: Array = np.full(scales.shape, 1 << (bits - 1), "float32")
+        if points is not None:
+            zeros = unpacked(points, bits).astype("float32")
+            zeros = np.take(zeros, range(scales.shape[along]), along)
+        table = (numbers - spread(zeros)) * spread(scales.astype("float32"))
+        indices = relax.op.astype(inputs[1], "int64")
+        shape_of(inputs[1])
+        return relax.op.take(relax.const(table, "float32"), bb.emit(indices), axis=axis)
+
+
+def unpacked(packed: Array, bits: int) -> Array:
+    """Unsigned numbers from bytes that hold several, the lowest bits first.
+
+    ``packed``: of uint8. ``bits``: 2, 4 or 8. The last axis is as many times as long.
+    """
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    apart = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return apart.reshape(*packed.shape[:-1], -1)

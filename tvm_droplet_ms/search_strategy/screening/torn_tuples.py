@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectorized reductions of tuples, such as an argmax, that TVM compiles to something else.
+
+Such a block binds the new values of the tuple and then stores them. ``VectorizeLoop``
+(``vectorize_loop.cc``) makes a loop of each statement that it cannot vectorize. Where that is a
+binding, the store behind it reads the value of one lane for all.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tvm_ffi.structural import structural_walk
+
+from tvm.ir import Call, IRModule, Op
+from tvm.s_tir import SBlockRealize
+from tvm.tirx import Bind, For, ForKind, PrimFunc, Var
+
+_VECTORIZABLE = "TVectorizable"
+
+
+def torn_tuple(mod: IRModule) -> str | None:
+    """Find a block whose bindings are taken apart from the stores of their values.
+
+    ``mod``: a scheduled workload, its postprocessors applied. Returns the name of the block; None
+    where there is none.
+    """
+    for function in mod.functions.values():
+        if not isinstance(function, PrimFunc):
+            continue
+        loops: list[Any] = []
+        structural_walk(function.body, (For, loops.append))
+        for loop in loops:
+            if loop.kind == ForKind.VECTORIZED:
+                for realize in _realizations(loop.body):
+                    if _is_torn(realize, loop.loop_var):
+                        return str(realize.block.name_hint)
+    return None
+
+
+def _realizations(body: Any) -> Iterator[Any]:
+    found: list[Any] = []
+    structural_walk(body, (SBlockRealize, found.append))
+    yield from found
+
+
+def _is_torn(realize: Any, lane: Any) -> bool:
+    """True if a binding of a block has a call that stays scalar, of values that lanes differ in."""
+    bindings: list[Any] = []
+    structural_walk(realize.block.body, (Bind, bindings.append))
+    if not bindings:
+        return False
+    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    of_axes = {axis.var: value for axis, value in axes}
+    calls: list[Any] = []
+    for binding in bindings:
+        structural_walk(binding.value, (Call, calls.append))
+    return any(_stays_scalar(call, lane, of_axes) for call in calls)
+
+
+def _stays_scalar(call: Any, lane: Any, of_axes: Mapping[Any, Any]) -> bool:
+    """True for a choice whose condition the lanes differ in, and for operators without vectors."""
+    if not isinstance(call.op, Op):
+        return True
+    if call.op.name == "prim.if_then_else":
+        return _depends(call.args[0], lane, of_axes)
+    return not call.op.get_attr(_VECTORIZABLE) and any(
+        _depends(argument, lane, of_axes) for argument in call.args
+    )
+
+
+def _depends(value: Any, lane: Any, of_axes: Mapping[Any, Any]) -> bool:
+    variables: list[Any] = []
+    structural_walk(value, (Var, variables.append))
+    return any(
+        each.same_as(lane) or (each in of_axes and _depends(of_axes[each], lane, {}))
+        for each in variables
+    )

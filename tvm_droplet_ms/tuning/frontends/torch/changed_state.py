@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers and inputs that a module changes, made inputs and outputs.
+
+A compiled model has no state. TVM's importer drops what a module writes into a buffer or an input
+(``exported_program_translator.py``), and a counter would give the same number on each call.
+"""
+
+from typing import Any
+
+from ....session.errors import ModelError
+
+
+def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
+    """Export a decomposed program again, as one that changes nothing.
+
+    A buffer that it changes becomes an input behind the others. The new values of buffers and
+    inputs become outputs behind the others, in the order of the buffers and inputs in the program.
+    Returns the program and a sentence for the user, or the same program and none. Raises
+    ``ModelError`` if the program leaves extents open.
+    """
+    kinds = torch.export.graph_signature.OutputKind
+    returned = (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)
+    signature = program.graph_signature
+    changed = [spec for spec in signature.output_specs if spec.kind not in returned]
+    if not changed:
+        return program, []
+    targets = [spec.target for spec in changed]
+    own = torch.export.graph_signature.InputKind.USER_INPUT
+    taken = [spec for spec in signature.input_specs if spec.kind is own]
+    buffers = [s for s in signature.input_specs if s.kind is not own and s.target in targets]
+    named = ", ".join(repr(target) for target in targets)
+    noted = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    examples, fixed = {}, {}
+    for spec in (*taken, *buffers):
+        value = noted[spec.arg.name]
+        if not isinstance(value, torch.Tensor):
+            fixed[spec.arg.name] = getattr(spec.arg, "value", None)
+        elif all(isinstance(extent, int) for extent in value.shape):
+            examples[spec.arg.name] = torch.zeros(tuple(value.shape), dtype=value.dtype)
+        else:
+            raise ModelError(
+                f"the module changes {named} and leaves extents open: export it with fixed "
+                "extents, or return what it changes as outputs"
+            )
+    module = _functional(torch, program, set(examples), fixed, returned)
+    with torch.no_grad():
+        exported = torch.export.export(module, (), examples, strict=False)
+    inputs = ", ".join(spec.arg.name for spec in buffers)
+    as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
+    return exported, [
+        f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
+        "are outputs behind the others"
+    ]
+
+
+def _functional(
+    torch: Any, program: Any, given: set[str], fixed: dict[str, Any], returned: tuple[Any, ...]
+) -> Any:
+    """A module that runs a program on its inputs and buffers by name.
+
+    ``given``: the names of the inputs. ``fixed``: the values of those that are no tensors.
+    ``returned``: the kinds of outputs that come first.
+    """
+    inner, signature = program.graph_module, program.graph_signature
+    held = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+
+    class Functional(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for spec in signature.input_specs:
+                if spec.arg.name not in given and spec.arg.name not in fixed:
+                    self.register_buffer(spec.arg.name, held[spec.target].detach())
+
+        def forward(self, **inputs: Any) -> Any:
+            names = [spec.arg.name for spec in signature.input_specs]
+            values = [
+                inputs[name]
+                if name in given
+                else fixed[name]
+                if name in fixed
+                else getattr(self, name)
+                for name in names
+            ]
+            outputs = list(zip(signature.output_specs, inner(*values), strict=True))
+            first = [value for spec, value in outputs if spec.kind in returned]
+            return (*first, *(value for spec, value in outputs if spec.kind not in returned))
+
+    return Functional().eval()
