@@ -29,13 +29,14 @@ CASES = [
 ]
 
 
-def model(weights, shape, stride, padding, output_padding):
+def model(weights, shape, stride, padding, output_padding, groups=1):
     operators = (
         relax.op.nn.conv1d_transpose,
         relax.op.nn.conv2d_transpose,
         relax.op.nn.conv3d_transpose,
     )
     options = {"strides": stride, "padding": (*padding, *padding), "output_padding": output_padding}
+    options["groups"] = groups
 
     def body(emit, data):
         out = emit(operators[len(shape) - 3](data, relax.const(weights), **options))
@@ -78,6 +79,21 @@ def test_blocks_compute_the_transposed_convolution(case, make_pass):
     mod = make_pass()(model(weights, shape, stride, padding, output_padding))
     assert not any(name in TRANSPOSED for name in names(mod))
     expected = by_definition(data, weights, stride, padding, output_padding)
+    np.testing.assert_allclose(run(mod, data), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("groups", [2, 3])
+def test_blocks_of_groups(case, groups):
+    """Each group of channels is a transposed convolution of its own."""
+    shape, outputs, kernel, *rest = case
+    generator = np.random.default_rng(0)
+    data = generator.normal(size=(shape[0], groups * shape[1], *shape[2:])).astype("float32")
+    weights = generator.normal(size=(groups * shape[1], outputs, *kernel)).astype("float32")
+    mod = split_transposed()(model(weights, data.shape, *rest, groups))
+    assert not any(name in TRANSPOSED for name in names(mod))
+    pairs = zip(np.split(data, groups, 1), np.split(weights, groups), strict=True)
+    expected = np.concatenate([by_definition(x, w, *rest) for x, w in pairs], 1)
     np.testing.assert_allclose(run(mod, data), expected, rtol=1e-5, atol=1e-5)
 
 

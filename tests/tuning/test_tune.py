@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,17 @@ class TestTune:
         assert all(tuned.schedule(name) in texts for name in measured)
         with pytest.raises(ModelError, match="'none' is no scheduled kernel: expected one of"):
             tuned.schedule("none")
+
+    def test_a_reference_that_fails_at_its_fastest_is_said_in_words(self, tuned):
+        """As where optimizations make an operator that ONNX Runtime lacks; the result stays."""
+
+        def fails(_inputs):
+            raise RuntimeError("no such operator")
+
+        reference = replace(tuned.check.reference, fastest=fails)
+        other = replace(tuned, check=replace(tuned.check, reference=reference))
+        with pytest.raises(ModelError, match="cannot run the model .*no such operator"):
+            other.beside_reference()
 
     def test_loading_the_executable_prints_nothing(self, tuned):
         program = "import sys, tvm; tvm.runtime.load_module(sys.argv[1])"

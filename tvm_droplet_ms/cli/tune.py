@@ -2,13 +2,12 @@
 """The command ``droplet-ms tune``."""
 
 import argparse
-import json
 import logging
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,12 +29,11 @@ from .arguments import (
 )
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
+from .shown_result import shown
 from .tune_options import OptionError, by_bucket, check_options, read_inputs, trials_left
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ..tuning.result import Latency, TuneResult
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,6 @@ def _tune_model(
     inputs: "Mapping[str, np.ndarray[Any, Any]] | None",
 ) -> int:
     from ..tuning import tune
-    from ..tuning.summary import summary
 
     logging.basicConfig(format="%(message)s", handlers=[_StandardError()])
     level = logging.WARNING if options.quiet else logging.INFO
@@ -271,24 +268,9 @@ def _tune_model(
         )
     except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
         return fail(options.command, error)
-    beside = [one.beside_reference() if options.against else {} for one in result.each_shape]
-    text = _as_json(result, beside) if options.json else summary(result, beside)
+    text = shown(result, options)
     interrupted = result.why_ended == "interrupt"
     return hand_over(text, result, options, result.work_dir / "model.so", interrupted)
-
-
-def _as_json(result: "TuneResult", beside: "Sequence[Mapping[str, Latency]]") -> str:
-    content = json.loads(result.as_json())
-    for shown, latencies in zip(content.get("of_shapes", [content]), beside, strict=True):
-        if latencies:
-            shown["beside"] = {
-                name: {
-                    "median": 1e3 * latency.median,
-                    "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
-                }
-                for name, latency in latencies.items()
-            }
-    return json.dumps(content, indent=1)
 
 
 class _StandardError(logging.StreamHandler[Any]):

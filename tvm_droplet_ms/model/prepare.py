@@ -4,6 +4,7 @@
 import tvm
 from tvm import relax
 
+from .bounded_indices import bound_indices
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
 from .folding.idle import drop_idle
@@ -54,6 +55,7 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),
+            bound_indices(),
             canonicalize(),
             fold_pads(),
             drop_taps(),

@@ -30,8 +30,8 @@ TRANSPOSED = {
 def split_transposed() -> tvm.transform.Pass:
     """Make a pass that computes transposed convolutions by convolutions of blocks of pixels.
 
-    Returns the pass. It changes those of one, two and three dimensions, of one group, channels
-    first, with constant weights, a static input, elements in it and in the output, and no dilation.
+    Returns the pass. It changes those of one, two and three dimensions, channels first, with
+    constant weights, a static input, elements in it and in the output, and no dilation.
     """
     return binding_pass("SplitTransposed", stateless(_split), list(TRANSPOSED))
 
@@ -69,7 +69,8 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     attrs, rank = value.attrs, len(shape) - 2
     strides = tuple(int(step) for step in attrs.strides)
     left = [int(width) for width in attrs.padding][:rank]
-    blocks = block_weights(weights, strides)
+    groups = int(attrs.groups)
+    blocks = np.concatenate([block_weights(w, strides) for w in np.split(weights, groups)])
     taps = blocks.shape[2:]
     # The blocks that hold the first pixel and the last one of the output.
     first = [width // step for width, step in zip(left, strides, strict=True)]
@@ -85,15 +86,19 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     if min(before + after) < 0:  # The padding takes away what pixels at the edge add to.
         return None
     convolution = TRANSPOSED[operator_name(value)][1]
-    options = {"padding": before + after, "out_dtype": attrs.out_dtype}
+    options = {"padding": before + after, "out_dtype": attrs.out_dtype, "groups": groups}
     found = convolution(value.args[0], constant(blocks), **options)
     if prod(strides) == 1:
         return found
     found, last = emit(found), rank + 1
     found = emit(relax.op.permute_dims(found, [0, *range(2, last + 1), 1]))
-    found = emit(relax.op.reshape(found, (shape[0], *counts, *strides, result[1])))
-    pairs = [axis for n in range(rank) for axis in (1 + n, 1 + rank + n)]
-    found = emit(relax.op.permute_dims(found, [0, *pairs, 2 * rank + 1]))
+    several = [groups] if groups > 1 else []
+    channels = [*several, *strides, result[1] // groups]
+    found = emit(relax.op.reshape(found, (shape[0], *counts, *channels)))
+    places = 1 + rank + len(several)
+    pairs = [axis for n in range(rank) for axis in (1 + n, places + n)]
+    ends_at = [*range(1 + rank, places), places + rank]
+    found = emit(relax.op.permute_dims(found, [0, *pairs, *ends_at]))
     extents = [count * step for count, step in zip(counts, strides, strict=True)]
     found = emit(relax.op.reshape(found, (shape[0], *extents, result[1])))
     begin = [width % step for width, step in zip(left, strides, strict=True)]
@@ -107,8 +112,6 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
 def _is_plain(value: relax.Call) -> bool:
     """True if a transposed convolution is one that can be split."""
     axes, _ = TRANSPOSED[operator_name(value)]
-    return (
-        layouts_of(value.attrs) == (f"NC{axes}", f"IO{axes}", f"NC{axes}")
-        and int(value.attrs.groups) == 1
-        and all(int(step) == 1 for step in value.attrs.dilation)
+    return layouts_of(value.attrs) == (f"NC{axes}", f"IO{axes}", f"NC{axes}") and all(
+        int(step) == 1 for step in value.attrs.dilation
     )

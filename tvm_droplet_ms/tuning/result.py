@@ -19,7 +19,7 @@ from ..session.errors import ModelError
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel, time_in_alternation
-from .frontends.imported import Arrays, InputSpec
+from .frontends.imported import Arrays, InputSpec, first_line
 
 
 @dataclass(frozen=True)
@@ -230,10 +230,23 @@ class TuneResult:
         -------
         latencies : dict[str, Latency]
             Of "tuned" and of the reference, by its name.
+
+        Raises
+        ------
+        ModelError
+            If the reference at its fastest cannot run the model, as it can for the check.
         """
         inputs = self.check.inputs[0]
         reference = self.check.reference
         run = reference.fastest or reference.run
+        # The errors of ONNX Runtime are of a dozen classes.
+        try:
+            run(inputs)
+        except Exception as error:
+            raise ModelError(
+                f"{reference.name} cannot run the model with its optimizations, so that there is "
+                f"no time to compare with: {first_line(error)}"
+            ) from error
 
         def run_reference() -> float:
             start = time.perf_counter()

@@ -93,3 +93,22 @@ def test_other_concatenations_are_legalised_as_tvm_does(shapes, axis):
     tvm.ir.assert_structural_equal(
         relax.transform.LegalizeOps(legalize_map())(mod), relax.transform.LegalizeOps()(mod)
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_many_tensors_are_copied(axis):
+    """Branches inside of each other for 40 tensors would take a minute to compile."""
+    shapes = [tuple(2 + n % 3 if axis == place else 3 for place in range(3)) for n in range(40)]
+    inputs = arrays(shapes)
+    mod = concatenation(shapes, axis, then=[relax.op.negative])
+    run = kernel_chain.run_tuned(mod, inputs, rules=legalize_map())
+    np.testing.assert_array_equal(run.outputs[0], -np.concatenate(inputs, axis=axis))
+
+
+def test_tensors_without_elements_are_left_out():
+    shapes = [(16, 256), (16, 0)]
+    inputs = arrays(shapes)
+    mod = concatenation(shapes, 1, then=[relax.op.exp])
+    run = kernel_chain.run_tuned(mod, inputs, rules=legalize_map())
+    np.testing.assert_allclose(run.outputs[0], np.exp(inputs[0]), rtol=1e-5)
+    assert run.kernels == ["exp"]

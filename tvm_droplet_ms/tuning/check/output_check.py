@@ -163,7 +163,7 @@ class OutputCheck:
     def _scales(self) -> list[list[np.ndarray]]:
         """The scale of each element, at least that of the rounding at the output's bound.
 
-        And that of the last place of a half: what lies between two of them becomes one or the other.
+        And that of the last place of a half: what lies between two becomes one or the other.
         """
         return [
             [

@@ -69,6 +69,11 @@ def import_onnx(
     named = named_extents(declared, check_shapes(shapes or {}), check_dims(dims or {}))
     values = input_values(model, constants or {}, named)
     bound = resolve_shapes(declared, shapes or {}, dims or {})
+    is_open = any(
+        each.extents is None or not all(isinstance(extent, int) for extent in each.extents)
+        for each in declared
+    )
+    load = partial(_from_onnx, is_open=is_open)
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)
@@ -76,7 +81,7 @@ def import_onnx(
             simplified = simplify_onnx(model, bound, values)
         except ValueError as error:
             raise ModelError(f"the model's graph is damaged: {error}") from error
-        mod = _from_onnx(simplified.model)
+        mod = load(simplified.model)
         reference, problem = started.result()
     notes = simplified.notes
     counts = count_products(compute_in_integers()(mod))
@@ -89,7 +94,7 @@ def import_onnx(
     original = None
     if reference is None:
         try:
-            original = _from_onnx(bound_in_order(model, bound, values))
+            original = load(bound_in_order(model, bound, values))
         except ModelError:
             notes += ("only the simplified model can be imported: it is its own reference",)
     if problem:
@@ -98,13 +103,13 @@ def import_onnx(
             "the untouched import",
         )
     specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
-    locate = partial(first_different_node, simplified.model, list(bound), _from_onnx)
+    locate = partial(first_different_node, simplified.model, list(bound), load)
     return ImportedModel(
         mod, tuple(specs), reference, original, notes, locate if reference else None
     )
 
 
-def _from_onnx(model: "onnx.ModelProto") -> IRModule:
+def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
     message = ""
@@ -120,7 +125,7 @@ def _from_onnx(model: "onnx.ModelProto") -> IRModule:
             return from_onnx(model)
         # It raises errors of all kinds for what it cannot import.
         except Exception as error:
-            message = refusal(model, error)
+            message = refusal(model, error, is_open)
             # The builder ends here, and its lines with it.
             traceback.clear_frames(error.__traceback__)
     raise ModelError(message)

@@ -93,16 +93,17 @@ def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
     return array
 
 
-def refusal(model: "onnx.ModelProto", error: Exception) -> str:
-    """Say why a model cannot be imported, and which inputs to bind, in one sentence."""
+def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
+    """Say why a model cannot be imported, and which inputs to bind, in one sentence.
+
+    ``is_open``: whether the model leaves extents to choose.
+    """
     node = _failing_node(error)
     if isinstance(error, UnknownExtent):
         text = f"{first_line(error)}; {_binding(model, error.values)}"
     elif isinstance(error, WrongExtent):
-        text = (
-            f"{first_line(error)}; pass other extents with dims= or shapes= (--dim, --shape), or "
-            "export the model without it"
-        )
+        remedy = "pass other extents with dims= or shapes= (--dim, --shape), or " * is_open
+        text = f"{first_line(error)}; {remedy}export the model without it"
     elif isinstance(error, UnsupportedNode):
         text = f"{first_line(error)}; export the model without it"
     else:

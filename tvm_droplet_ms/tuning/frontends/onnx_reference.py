@@ -21,7 +21,10 @@ from .imported import Arrays, Reference, Run, first_line
 if TYPE_CHECKING:
     import onnx
 
-QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
+QUANTIZED = {
+    *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+    *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"),
+}
 """Operators that round values to steps."""
 
 EIGHT_BITS = 2.0**-9
@@ -72,13 +75,17 @@ def onnx_runtime(
         return open_session(path) if path else _from_memory(source, open_session)
 
     halves = half_types(model)
+    makes_bytes = any(map(_multiplies_bytes, model.graph.node))
+    is_changed = makes_bytes or bool(halves.anywhere)
 
     def in_float32() -> "onnx.ModelProto":
-        return to_float32(model, borders=False) if halves.anywhere else model
+        if not is_changed:
+            return model
+        return _with_float_products(to_float32(model, borders=False) if halves.anywhere else model)
 
     # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
     try:
-        loaded = load(in_float32(), None if halves.anywhere else path, True)
+        loaded = load(in_float32(), None if is_changed else path, True)
     except Exception as error:
         return None, first_line(error)
     fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
@@ -113,7 +120,7 @@ def onnx_runtime(
         return outputs
 
     is_quantized = any(node.op_type in QUANTIZED for node in model.graph.node)
-    differs = is_quantized or "float16" in halves.anywhere
+    differs = is_quantized or makes_bytes or "float16" in halves.anywhere
     rounding = EIGHT_BITS if is_quantized else 0.0
     reference = Reference(
         "ONNX Runtime",
@@ -123,6 +130,25 @@ def onnx_runtime(
         with_moved_weights,
     )
     return reference, None
+
+
+def _multiplies_bytes(node: "onnx.NodeProto") -> bool:
+    """True of a product with packed weights that lets ONNX Runtime make bytes of the other side."""
+    return node.op_type == "MatMulNBits" and any(
+        each.name == "accuracy_level" and each.i > 1 for each in node.attribute
+    )
+
+
+def _with_float_products(model: "onnx.ModelProto") -> "onnx.ModelProto":
+    """A copy of a model whose products with packed weights are of float32 numbers."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for node in copy.graph.node:
+        if _multiplies_bytes(node):
+            for each in node.attribute:
+                if each.name == "accuracy_level":
+                    each.i = 1
+    return copy
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:

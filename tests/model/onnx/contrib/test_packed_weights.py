@@ -2,8 +2,12 @@
 """Weights of 4 and 8 bits in blocks stand for what ONNX Runtime takes them for."""
 
 import numpy as np
+import onnx
 import pytest
+from operator_runs import model_of, run_here
 from test_contrib_operators import GENERATOR, assert_same_of, contrib, normal
+
+from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 
 def packed(*shape):
@@ -47,3 +51,42 @@ def test_rows_of_a_packed_table(zeros):
         bits=4,
     )
     assert_same_of([made], {"i": np.array([[3, 0, 19]])}, **constants)
+
+
+@pytest.mark.parametrize("direction, count", [("forward", 1), ("bidirectional", 2)])
+@pytest.mark.parametrize("is_by_column", [False, True])
+def test_an_lstm_with_weights_of_bytes(direction, count, is_by_column):
+    """ONNX Runtime rounds inputs and states to bytes in each step, and we do not."""
+    hidden, width = 16, 32
+    shape = (count, 4 * hidden) if is_by_column else (count,)
+    constants = {
+        "w": GENERATOR.integers(-127, 128, (count, width, 4 * hidden)).astype("int8"),
+        "r": GENERATOR.integers(-127, 128, (count, hidden, 4 * hidden)).astype("int8"),
+        "b": normal(count, 8 * hidden),
+        "ws": np.full(shape, 0.003, "float32"),
+        "wz": np.zeros(shape, "int8"),
+        "rs": np.full(shape, 0.004, "float32"),
+        "rz": np.zeros(shape, "int8"),
+    }
+    made = contrib(
+        "DynamicQuantizeLSTM",
+        "x w r b     ws wz rs rz",
+        "y h c",
+        hidden_size=hidden,
+        direction=direction,
+    )
+    fed = {"x": normal(10, 2, width)}
+    assert_same_of([made], fed, "y h c", tolerance=0.02, **constants)
+
+
+def test_packed_weights_beside_bytes_are_compared_with_float_products():
+    """With ``accuracy_level=4`` ONNX Runtime may round the other factor; the reference does not."""
+    constants = {"b": packed(64, 4, 16), "s": np.abs(normal(256)) / 8}
+    made = contrib("MatMulNBits", "x b s", K=128, N=64, bits=4, block_size=32, accuracy_level=4)
+    fed = {"x": normal(8, 128)}
+    model = model_of([made], fed, **constants)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    reference = import_onnx(model).reference
+    (expected,) = run_here(model, fed)
+    np.testing.assert_allclose(reference.run([fed["x"]])[0], expected, rtol=1e-4, atol=1e-4)
+    assert reference.fastest is not None

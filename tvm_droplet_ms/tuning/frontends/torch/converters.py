@@ -162,6 +162,13 @@ def _select(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
 
 
+def _scatter_add(node: Any, importer: Any) -> Any:
+    """``scatter_add``, which TVM's importer lacks."""
+    x, axis, index, values = _args(importer, node)
+    added = relax.op.scatter_elements(x, index, values, axis=axis, reduction="add")
+    return importer.block_builder.emit(added)
+
+
 CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "amax.default": _extreme(relax.op.max),
     "amin.default": _extreme(relax.op.min),
@@ -174,6 +181,7 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,
+    "scatter_add.default": _scatter_add,
     "select.int": _select,
     **{f"{kind}.input": recurrent.convert(kind) for kind in recurrent.KINDS},
 }

@@ -117,10 +117,59 @@ def _attention(
     return product if is_causal else torch.where(is_seen, product, 0.0)
 
 
+def _index_put(
+    torch: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
+) -> Any:
+    """``x[:, i, j] = values``: the indexed axes become one, and so do the indices.
+
+    TVM's importer adds no axes behind the last index. One row, such as that of a decoder's cache,
+    is chosen and not scattered: that is a loop without branches over all of ``x``.
+    """
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    given = [indices[axis] for axis in axes]
+    if any(index.dtype is torch.bool for index in given):
+        return NotImplemented
+    given = torch.broadcast_tensors(*given)
+    places = torch.zeros((), dtype=torch.int64)
+    for axis, index in zip(axes, given, strict=True):
+        extent = x.shape[axis]
+        places = places * extent + torch.where(index < 0, index + extent, index)
+    others = [axis for axis in range(x.dim()) if axis not in axes]
+    rest = [x.shape[axis] for axis in others]
+    is_adjacent = axes == list(range(axes[0], axes[-1] + 1))
+    first = axes[0] if is_adjacent else 0
+    taken = values.expand([*rest[:first], *places.shape, *rest[first:]])
+    taken = (
+        taken.flatten(first, first + places.dim() - 1)
+        if places.dim()
+        else taken[(slice(None),) * first + (None,)]
+    )
+    if is_adjacent:
+        whole = x.flatten(axes[0], axes[-1])
+        return _put(torch, whole, first, places, taken, accumulate).reshape(x.shape)
+    order = [*axes, *others]
+    whole = x.permute(*order).flatten(0, len(axes) - 1)
+    put = _put(torch, whole, 0, places, taken, accumulate)
+    apart = put.reshape(*(x.shape[axis] for axis in order))
+    return apart.permute(*(order.index(axis) for axis in range(x.dim())))
+
+
+def _put(torch: Any, x: Any, axis: int, places: Any, values: Any, adds: bool) -> Any:
+    """``x`` with values at some places of an axis."""
+    column = [-1 if n == axis else 1 for n in range(x.dim())]
+    places = places.reshape(column)
+    if places.numel() == 1:
+        is_there = torch.arange(x.shape[axis]).reshape(column) == places
+        return torch.where(is_there, x + values if adds else values, x)
+    put = torch.scatter_add if adds else torch.scatter
+    return put(x, axis, places.expand(values.shape), values)
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "adaptive_max_pool2d.default": _adaptive_max_pool,
     "adaptive_max_pool3d.default": _adaptive_max_pool,
     "col2im.default": _fold,
+    "index_put.default": _index_put,
     "scaled_dot_product_attention.default": _attention,
     "unfold.default": _unfold,
 }

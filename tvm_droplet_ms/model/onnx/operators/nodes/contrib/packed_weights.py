@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
 
 from ...operands import UnsupportedNode, constant_input, shape_of
+from ..recurrence.converters import Lstm
 
 Array = np.ndarray[Any, Any]
 
@@ -82,6 +83,39 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
         indices = relax.op.astype(inputs[1], "int64")
         shape_of(inputs[1])
         return relax.op.take(relax.const(table, "float32"), bb.emit(indices), axis=axis)
+
+
+class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``DynamicQuantizeLSTM``: inputs and states stay as they are.
+
+    ONNX Runtime makes bytes of them in each step, and rounds what they stand for.
+    """
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        weights = [
+            _of_directions(inputs, number, name, first)
+            for number, name, first in ((1, "W", 8), (2, "R", 10))
+        ]
+        given = onnx_input()
+        given.extend([inputs[0], *weights, *(inputs[n] for n in range(3, 8))])
+        return Lstm.get_converter(14)(bb, given, attr, params)
+
+
+def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) -> Any:
+    """The weights of an LSTM, (directions, 4 * hidden, inputs), from bytes with the axes turned.
+
+    ``first``: the input with the scales; the zero points follow.
+    """
+    bytes_, scales, points = (
+        constant_input(inputs, n, each)
+        for n, each in ((number, name), (first, f"{name}_scale"), (first + 1, f"{name}_zero_point"))
+    )
+    assert bytes_ is not None and scales is not None and points is not None  # All are required.
+    column = [bytes_.shape[0], 1, -1]
+    shifted = bytes_.astype("float32") - points.reshape(column).astype("float32")
+    turned = np.swapaxes(shifted * scales.reshape(column), 1, 2)
+    return relax.const(np.ascontiguousarray(turned), "float32")
 
 
 def unpacked(packed: Array, bits: int) -> Array:

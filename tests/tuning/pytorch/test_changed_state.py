@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a module changes is returned: buffers are inputs and outputs, inputs are outputs."""
+
+import numpy as np
+from compiling import torch
+
+from tvm_droplet_ms.tuning import tune
+
+
+class Counter(torch.nn.Module):
+    """Adds how often it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return x + self.count
+
+
+class Doubling(torch.nn.Module):
+    """Changes its input."""
+
+    def forward(self, x):
+        x.mul_(2)
+        return x.sum()
+
+
+class Cache(torch.nn.Module):
+    """Writes a row of keys and returns a product with all of them, as a decoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(8, 8)
+        self.register_buffer("keys", torch.zeros(16, 8))
+
+    def forward(self, x, position):
+        self.keys.index_copy_(0, position, self.inner(x))
+        return x @ self.keys.T
+
+
+def tuned(module, *inputs):
+    return tune((module.eval(), inputs), trials=0, progress=None)
+
+
+def test_a_buffer_becomes_an_input_and_an_output():
+    result = tuned(Counter(), torch.zeros(4))
+    assert any("'count'" in note for note in result.notes)
+    for count in (0, 7):
+        found, after = result(np.ones(4, "float32"), np.array([count], "float32"))
+        np.testing.assert_array_equal(found, np.full(4, 2 + count))
+        np.testing.assert_array_equal(after, [count + 1])
+
+
+def test_a_changed_input_is_an_output():
+    result = tuned(Doubling(), torch.ones(4))
+    given = np.array([1, 2, 3, 4], "float32")
+    total, after = result(given)
+    assert total == 20
+    np.testing.assert_array_equal(after, [2, 4, 6, 8])
+    np.testing.assert_array_equal(given, [1, 2, 3, 4])
+
+
+def test_a_cache_is_handed_on_from_call_to_call():
+    module = Cache()
+    result = tuned(module, torch.zeros(1, 8), torch.tensor([3]))
+    keys = np.zeros((16, 8), "float32")
+    for position in (0, 1, 15):
+        x = np.random.default_rng(position).standard_normal((1, 8)).astype("float32")
+        place = np.array([position], "int64")
+        found, keys = result(x, place, keys)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(x), torch.from_numpy(place))
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(keys, module.keys.numpy(), rtol=1e-4, atol=1e-6)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written at indices: slices, rows of a cache, sums."""
+
+import pytest
+from compiling import check, torch
+
+X = torch.randn(2, 3, 7, 4)
+ROWS = torch.tensor([5, 0, -1])
+
+
+def put(index, shape):
+    """Numbers in the place of some elements of X."""
+
+    def written(x, values):
+        x = x.clone()
+        x[index] = values
+        return x
+
+    check(written, X, torch.randn(shape))
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        ((slice(None), slice(None), torch.tensor([5])), (2, 3, 1, 4)),
+        ((slice(None), slice(None), torch.tensor(5)), (2, 3, 4)),
+        ((slice(None), slice(None), ROWS), (2, 3, 3, 4)),
+        ((slice(None), slice(None), ROWS), (1, 3, 1, 4)),
+        ((slice(None), torch.tensor([1, 2]), torch.tensor([3, -2])), (2, 2, 4)),
+        ((torch.tensor([1]), slice(None), torch.tensor([3])), (1, 3, 4)),
+        ((torch.tensor([1, 0]), slice(None), torch.tensor([3, 6])), (2, 3, 4)),
+        ((torch.tensor([[0], [1]]), torch.tensor([[0, 2]])), (2, 2, 7, 4)),
+        ((torch.tensor([1, 0]),), ()),
+    ],
+)
+def test_writing_at_indices(index, shape):
+    put(index, shape)
+
+
+@pytest.mark.parametrize("places", [[5], [5, 0, 2]])
+def test_copies_and_sums(places):
+    index = torch.tensor(places)
+    values = torch.randn(2, 3, len(places), 4)
+    check(lambda x, v: x.index_copy(2, index, v), X, values)
+    check(lambda x, v: x.index_add(2, index, v), X, values)
+
+
+def test_sums_at_equal_indices():
+    index = (None, torch.tensor([1, 1, 2]))
+    check(lambda x, v: torch.ops.aten.index_put(x, index, v, True), X, torch.randn(2, 3, 7, 4))
