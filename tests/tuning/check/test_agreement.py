@@ -125,6 +125,25 @@ class TestSchedules:
             "too short to find which"
         ]
 
+    def test_what_was_found_right_stays_without_time(self):
+        """The heaviest kernels come first: those with the larger weights."""
+        kernels, notes = MadeUpKernels(8, {3: 1.0}), []
+        for number, task in enumerate(kernels.tasks):
+            task.weight = 1 + number
+        times = iter([9.0, 9.0, 9.0, 0.0])  # All are wrong, the first four right, and six wrong.
+
+        class Stop:
+            is_due = False
+            left = property(lambda _: next(times))
+
+        compiled = without_wrong_schedules(kernels, check(), SearchClock(Stop()), notes.append)
+        assert check().agrees(compiled)
+        assert kernels.untouched == {"k0", "k1", "k2", "k3"}
+        assert notes == [
+            "schedules gave other outputs: 4 of 8 kernels are left untouched, because the time was "
+            "too short to find which"
+        ]
+
     def test_none_is_wrong_where_the_kernels_are(self):
         kernels, notes = MadeUpKernels(5, error=1.0), []
         assert without_wrong_schedules(kernels, check(), clock(), notes.append) is None

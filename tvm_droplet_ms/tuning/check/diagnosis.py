@@ -9,6 +9,7 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
+from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..compile.compiled_model import CompiledModel
 from ..model_kernels import ModelKernels
@@ -76,15 +77,17 @@ def without_wrong_schedules(
 ) -> CompiledModel | None:
     """Compile a model without the schedules that make its outputs differ, found by bisection.
 
-    Where the time is too short for that, all are left out. The kernels that lose theirs are
-    `untouched` from now on, or have one of ``right``, by the structural hash of the workload, as
-    `chosen`. Returns None where the outputs differ without any of the schedules.
+    Kernels of much work come first. Where the time is too short for an answer, the most schedules
+    stay with which the outputs agreed: the heavy ones, which gain most, rather than the light ones.
+    The kernels that lose theirs are `untouched` from now on, or have one of ``right``, by the
+    structural hash of the workload, as `chosen`. Returns None where the outputs differ without any
+    of the schedules.
     """
     right = right or {}
     schedules = by_workload(kernels.schedules())
     tasks = [
         (str(task.task_name), key)
-        for task in kernels.tasks
+        for task in sorted(kernels.tasks, key=lambda task: -naive_secs([task]))
         if (key := structural_hash(task.dispatched[0])) in schedules
         and not (key in right and _same(right[key], schedules[key]))
     ]
@@ -98,18 +101,23 @@ def without_wrong_schedules(
         return kernels.compile(database_of(taken.values()))
 
     def agrees(kept: list[int]) -> bool:
+        nonlocal best, result
         with clock.step():
-            return check.agrees(compiled(kept))
+            made = compiled(kept)
+            is_right = check.agrees(made)
+        if is_right and len(kept) > len(best):
+            best, result = list(kept), made
+        return is_right
 
-    without = compiled(())
-    if not check.agrees(without):
+    best, result = list[int](), compiled(())
+    if not check.agrees(result):
         return None
+    reason = ""
     try:
         wrong = all_changes(len(tasks), agrees)
         result = compiled([index for index in range(len(tasks)) if index not in wrong])
-        reason = ""
     except TooLate:
-        wrong, result = list(range(len(tasks))), without
+        wrong = [index for index in range(len(tasks)) if index not in best]
         reason = ", because the time was too short to find which"
     for name, key in (tasks[index] for index in wrong):
         if key in right:
@@ -118,7 +126,8 @@ def without_wrong_schedules(
             kernels.untouched.add(name)
     kept = "keep their first ones" if right else "are left untouched"
     if reason:
-        note(f"schedules gave other outputs: all kernels {kept}{reason}")
+        which = f"{len(wrong)} of {len(tasks)} kernels" if best else "all kernels"
+        note(f"schedules gave other outputs: {which} {kept}{reason}")
     else:
         names = ", ".join(tasks[index][0] for index in sorted(wrong))
         note(f"schedules of {names} gave other outputs: these {kept}")
