@@ -2,9 +2,9 @@
 """What a module changes is returned: buffers are inputs and outputs, inputs are outputs."""
 
 import numpy as np
-from compiling import torch
+from compiling import compiled, torch
 
-from tvm_droplet_ms.tuning import tune
+from tvm_droplet_ms.tuning.frontends import import_model
 
 
 class Counter(torch.nn.Module):
@@ -40,13 +40,23 @@ class Cache(torch.nn.Module):
         return x @ self.keys.T
 
 
-def tuned(module, *inputs):
-    return tune((module.eval(), inputs), trials=0, progress=None)
+def both(module, *inputs):
+    """The import, and what gives the outputs of the compiled one, which are the reference's."""
+    imported = import_model((module.eval(), inputs))
+    run = compiled(imported)
+
+    def outputs(*arrays):
+        found, expected = run(list(arrays)), imported.reference.run(list(arrays))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        return found
+
+    return imported, outputs
 
 
 def test_a_buffer_becomes_an_input_and_an_output():
-    result = tuned(Counter(), torch.zeros(4))
-    assert any("'count'" in note for note in result.notes)
+    imported, result = both(Counter(), torch.zeros(4))
+    assert any("'count'" in note for note in imported.notes)
     for count in (0, 7):
         found, after = result(np.ones(4, "float32"), np.array([count], "float32"))
         np.testing.assert_array_equal(found, np.full(4, 2 + count))
@@ -54,7 +64,7 @@ def test_a_buffer_becomes_an_input_and_an_output():
 
 
 def test_a_changed_input_is_an_output():
-    result = tuned(Doubling(), torch.ones(4))
+    _, result = both(Doubling(), torch.ones(4))
     given = np.array([1, 2, 3, 4], "float32")
     total, after = result(given)
     assert total == 20
@@ -64,7 +74,7 @@ def test_a_changed_input_is_an_output():
 
 def test_a_cache_is_handed_on_from_call_to_call():
     module = Cache()
-    result = tuned(module, torch.zeros(1, 8), torch.tensor([3]))
+    _, result = both(module, torch.zeros(1, 8), torch.tensor([3]))
     keys = np.zeros((16, 8), "float32")
     for position in (0, 1, 15):
         x = np.random.default_rng(position).standard_normal((1, 8)).astype("float32")
@@ -74,3 +84,29 @@ def test_a_cache_is_handed_on_from_call_to_call():
             expected = module(torch.from_numpy(x), torch.from_numpy(place))
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(keys, module.keys.numpy(), rtol=1e-4, atol=1e-6)
+
+
+class Referred(torch.nn.Module):
+    """Writes its buffers through other references, as the cache of transformers does."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = [torch.zeros(3, 4), torch.zeros(3, 4)]
+        for number, row in enumerate(self.rows):
+            self.register_buffer(f"row_{number}", row)
+
+    def forward(self, x):
+        self.rows[1].add_(x)
+        self.rows[0].mul_(x)
+        return self.rows[0].sum() + self.rows[1].sum()
+
+
+def test_a_buffer_that_is_written_through_another_reference():
+    """States are in the order of the buffers, whichever was written first."""
+    imported, result = both(Referred(), torch.ones(3, 4))
+    assert [spec.name for spec in imported.inputs][1:] == ["b_row_0", "b_row_1"]
+    first, second = np.full((3, 4), 2, "float32"), np.full((3, 4), 5, "float32")
+    total, *after = result(np.full((3, 4), 3, "float32"), first, second)
+    assert total == 12 * (6 + 8)
+    np.testing.assert_array_equal(after[0], np.full((3, 4), 6))
+    np.testing.assert_array_equal(after[1], np.full((3, 4), 8))

@@ -5,16 +5,52 @@ A compiled model has no state. TVM's importer drops what a module writes into a 
 (``exported_program_translator.py``), and a counter would give the same number on each call.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....session.errors import ModelError
+
+_MOST_NAMES = 4
+"""The most names that a sentence lists."""
+
+
+def merge_aliases(torch: Any, program: Any) -> None:
+    """Take tensors that are the same memory for one, in place.
+
+    The cache of transformers is registered as buffers, and written through other references, which
+    the export takes for constants of their own. PyTorch decomposes no such program.
+    """
+    held = _held(program)
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    firsts: dict[Any, Any] = {}
+    merged = []
+    # Buffers come before constants, and keep their names.
+    for spec in program.graph_signature.input_specs:
+        tensor = held.get(spec.target)
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+            continue
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        first = firsts.setdefault(key, spec)
+        if first is not spec:
+            nodes[spec.arg.name].replace_all_uses_with(nodes[first.arg.name])
+            program.graph.erase_node(nodes[spec.arg.name])
+            merged.append(spec)
+    if merged:
+        specs = program.graph_signature.input_specs
+        specs[:] = [spec for spec in specs if spec not in merged]
+        program.graph_module.recompile()
+
+
+def _held(program: Any) -> dict[str, Any]:
+    """The tensors that a program comes with, by name."""
+    return {**dict(program.named_buffers()), **program.state_dict, **program.constants}
 
 
 def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
     """Export a decomposed program again, as one that changes nothing.
 
     A buffer that it changes becomes an input behind the others. The new values of buffers and
-    inputs become outputs behind the others, in the order of the buffers and inputs in the program.
+    inputs become outputs behind the others: those of buffers, in the order of the inputs, first.
     Returns the program and a sentence for the user, or the same program and none. Raises
     ``ModelError`` if the program leaves extents open.
     """
@@ -28,7 +64,7 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
     own = torch.export.graph_signature.InputKind.USER_INPUT
     taken = [spec for spec in signature.input_specs if spec.kind is own]
     buffers = [s for s in signature.input_specs if s.kind is not own and s.target in targets]
-    named = ", ".join(repr(target) for target in targets)
+    named = _some([repr(target) for target in targets])
     noted = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples, fixed = {}, {}
     for spec in (*taken, *buffers):
@@ -45,12 +81,18 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
     module = _functional(torch, program, set(examples), fixed, returned)
     with torch.no_grad():
         exported = torch.export.export(module, (), examples, strict=False)
-    inputs = ", ".join(spec.arg.name for spec in buffers)
+    inputs = _some([spec.arg.name for spec in buffers])
     as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
     return exported, [
         f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
         "are outputs behind the others"
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names of a list, for a sentence."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + f" and {more} more" * (more > 0)
 
 
 def _functional(
@@ -62,7 +104,7 @@ def _functional(
     ``returned``: the kinds of outputs that come first.
     """
     inner, signature = program.graph_module, program.graph_signature
-    held = {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+    held = _held(program)
 
     class Functional(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -83,6 +125,11 @@ def _functional(
             ]
             outputs = list(zip(signature.output_specs, inner(*values), strict=True))
             first = [value for spec, value in outputs if spec.kind in returned]
-            return (*first, *(value for spec, value in outputs if spec.kind not in returned))
+            changed = {s.target: value for s, value in outputs if s.kind not in returned}
+            # In the order of the inputs: buffers have their names, other inputs those of nodes.
+            inputs = signature.input_specs
+            of_buffers = [s.target for s in inputs if s.target in changed]
+            of_inputs = [s.arg.name for s in inputs if s.arg.name in changed]
+            return (*first, *(changed[name] for name in dict.fromkeys(of_buffers + of_inputs)))
 
     return Functional().eval()

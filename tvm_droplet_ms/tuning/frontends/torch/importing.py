@@ -10,7 +10,7 @@ import numpy as np
 from ....session.errors import ModelError
 from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
 from ..relax import bind_shapes
-from .changed_state import return_changes
+from .changed_state import merge_aliases, return_changes
 from .constant_folding import fold_constants
 from .explicit_types import write_out_types
 from .loading import export_module, import_pytorch, unlifted
@@ -36,6 +36,7 @@ def import_torch(
     if not isinstance(model, torch.export.ExportedProgram):
         program, notes = export_module(torch, model, example_inputs)
     try:
+        merge_aliases(torch, program)
         simple = decompose(torch, program)
         changeless, changes = return_changes(torch, simple)
         if changes:
