@@ -45,6 +45,13 @@ def test_onnx_example_runs(run, tmp_path: Path):
     assert (tmp_path / "model.so").stat().st_size > 0
 
 
+def test_decoder_example_generates_the_tokens_of_pytorch(run, tmp_path: Path):
+    pytest.importorskip("torch")
+    arguments = ("--tokens", 5, "--layers", 1, "--width", 32, "--trials", 0)
+    printed = run("generate_text", *arguments, "--work-dir", tmp_path)
+    assert "5 of 5 tokens are PyTorch's" in printed
+
+
 def test_export_example_runs(run, tmp_path: Path):
     library = tmp_path / "dense_relu.so"
     printed = run("export_kernel", "--trials", 4, "--work-dir", tmp_path, "--out", library)
