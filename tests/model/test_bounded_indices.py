@@ -77,7 +77,6 @@ def test_constant_indices_stay():
     def body(emit, x):
         return emit(relax.op.take(x, relax.const(np.array([2, 0])), axis=0))
 
-    mod = build(DATA.shape, body)
-    after = bound_indices()(mod)
-    tvm.ir.assert_structural_equal(after, mod)
-    assert [operator_name(value) for value in values_of(after["main"])] == ["relax.take"]
+    after = bound_indices()(build(DATA.shape, body))
+    (value,) = values_of(after["main"])
+    assert operator_name(value) == "relax.take" and value.attrs.mode == "fast"

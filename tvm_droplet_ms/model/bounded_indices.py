@@ -27,7 +27,7 @@ def bound_indices() -> tvm.transform.Pass:
     """Make a pass that keeps indices within their tensors.
 
     Returns the pass. Constant indices and tensors of open extents stay as they are. Negative
-    indices of ``scatter_elements`` and ``scatter_nd`` count from the end, as in TVM's kernels.
+    indices of ``scatter_elements`` count from the end, as in TVM's kernel.
     """
     names = ["relax.take", *_ALONG_AXIS, *_OF_PLACES]
     return binding_pass("BoundIndices", stateless(_bounded), names)
@@ -55,7 +55,9 @@ def _bounded(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
             return None
         start = int(getattr(attrs, "batch_dims", 0))
         extents = shape[start : start + places[-1]]
-    inside = _within(index, extents, name.startswith("relax.scatter"), emit)
+    if max(extents) > np.iinfo(str(index.ty.dtype)).max:
+        return None
+    inside = _within(index, extents, name == "relax.scatter_elements", emit)
     if name == "relax.gather_elements":
         return relax.op.gather_elements(data, inside, axis=int(attrs.axis))
     if name == "relax.scatter_elements":

@@ -105,6 +105,12 @@ def test_many_tensors_are_copied(axis):
     np.testing.assert_array_equal(run.outputs[0], -np.concatenate(inputs, axis=axis))
 
 
+def test_many_rows_of_one_axis_are_copied():
+    inputs = arrays([(2,)] * 40)
+    run = kernel_chain.run_tuned(concatenation([(2,)] * 40, 0), inputs, rules=legalize_map())
+    np.testing.assert_array_equal(run.outputs[0], np.concatenate(inputs))
+
+
 def test_tensors_without_elements_are_left_out():
     shapes = [(16, 256), (16, 0)]
     inputs = arrays(shapes)

@@ -486,13 +486,31 @@ def test_regions_are_scaled_before_they_are_shifted(way, ratio):
     assert_same_of([node("RoiAlign", "x r b", **attributes)], fed, b=np.array([0, 1, 0]))
 
 
-@pytest.mark.parametrize("region", [[9, 9, 3, 4], [5, 5, 5, 9], [5, 5, 9, 5], [0, 0, 0, 0]])
+@pytest.mark.parametrize(
+    "region", [[9, 9, 3, 4], [5, 5, 5, 9], [5, 5, 9, 5], [0, 0, 0, 0], [0, 0, 3, 1e-9]]
+)
 def test_a_region_without_area_is_zero(region):
     """No sample is taken, and TVM's kernel writes nothing."""
     attributes = {"output_height": 4, "output_width": 4, "spatial_scale": 0.5}
     fed = {"x": normal(1, 3, 32, 32), "r": np.array([[1, 2, 11, 9], region], np.float32)}
     nodes = [node("RoiAlign", "x r b", "z", **attributes), node("Exp", "z")]
     assert_same_of(nodes, fed, "z y", b=np.array([0, 0]), opset=16)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize(
+    "axis, shape", [(2, (2, 2, 4)), (0, (2, 3, 2)), (1, (1, 2, 3)), (1, (2, 3, 4))]
+)
+def test_indices_that_are_smaller_than_what_is_written_into(axis, shape, reduction):
+    """TOPI's kernel takes their shape for that of the data."""
+    extent = (2, 3, 4)[axis]
+    places = np.argsort(
+        np.random.default_rng(0).random((*shape[:axis], extent, *shape[axis + 1 :])), axis
+    )
+    places = np.take(places, range(shape[axis]), axis)  # Each place once.
+    fed = {"x": normal(2, 3, 4), "i": places, "u": normal(*shape)}
+    nodes = [node("ScatterElements", "x i u", axis=axis, reduction=reduction)]
+    assert_same_of(nodes, fed, opset=18)
 
 
 def test_zeros_are_quantized_with_a_scale_of_one():

@@ -124,3 +124,20 @@ def test_a_divisor_is_never_zero():
     found = [set(drawn(use, (40, 80)).ravel()) for use in integer_uses(Divided)]
     assert found[0] == {0, 1}
     assert found[1] == found[2] == set(range(1, 10))
+
+
+def test_a_length_is_drawn_up_to_what_it_is_compared_with():
+    @I.ir_module
+    class Length:
+        @R.function
+        def main(x: R.Tensor((2, 1), "int64"), y: R.Tensor((2, 1), "int64")):
+            R.func_attr({"num_input": 2})
+            with R.dataflow():
+                seen = R.less(R.const([0, 1, 2, 3, 4], "int64"), x)
+                bounded = R.minimum(y, R.const(6, "int64"))
+                result = (seen, bounded)
+                R.output(result)
+            return result
+
+    found = [set(drawn(use, (40, 80)).ravel()) for use in integer_uses(Length)]
+    assert found == [{1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6}]

@@ -4,6 +4,8 @@
 import pytest
 from compiling import check, torch
 
+from tvm_droplet_ms.session.errors import ModelError
+
 X = torch.randn(2, 3, 7, 4)
 ROWS = torch.tensor([5, 0, -1])
 
@@ -48,3 +50,27 @@ def test_copies_and_sums(places):
 def test_sums_at_equal_indices():
     index = (None, torch.tensor([1, 1, 2]))
     check(lambda x, v: torch.ops.aten.index_put(x, index, v, True), X, torch.randn(2, 3, 7, 4))
+
+
+def test_no_indices():
+    put((slice(None), torch.zeros(0, dtype=torch.int64)), (2, 0, 7, 4))
+
+
+def test_flags():
+    index = torch.tensor([1])
+    mask, values = torch.tensor([True, False, False]), torch.tensor([True])
+    check(lambda x, v: torch.ops.aten.index_put(x, [index], v, True), mask, values)
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(2, (2, 2, 4)), (0, (2, 3, 2)), (1, (2, 2, 3))])
+def test_scattering_at_fewer_indices(axis, shape):
+    """The values may be more than the indices."""
+    x, values = torch.zeros(2, 3, 4), torch.randn(2, 3, 4)
+    places = torch.zeros(shape, dtype=torch.int64)
+    check(lambda x, v: x.scatter_add(axis, places, v), x, values)
+    check(lambda x: x.scatter(axis, places, 2.5), x)
+
+
+def test_an_element_at_a_tensor_is_refused_by_name():
+    with pytest.raises(ModelError, match="index_select"):
+        check(lambda x, i: x[:, i], torch.randn(2, 5, 3), torch.tensor(3))

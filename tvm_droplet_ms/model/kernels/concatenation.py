@@ -37,9 +37,10 @@ def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
     the only tensor that has elements: tensors without elements are left out.
     """
     filled = _filled(call)
-    if len(filled) == 1:
+    is_less = 0 < len(filled) < len(call.args[0].ty.fields)
+    if is_less and len(filled) == 1:
         return filled[0]
-    if filled and len(filled) < len(call.args[0].ty.fields):
+    if is_less:
         call = builder.normalize(relax.op.concat(filled, call.attrs.axis))
     if len(filled) > _MOST_BRANCHES and all(shape_of_type(part.ty) for part in filled):
         axis = int(call.attrs.axis) % len(call.ty.shape)
@@ -99,9 +100,10 @@ def _copies(axis: int, *parts: te.Tensor) -> list[te.Tensor]:
                 start = 0
                 for part in inputs:
                     with T.grid(*part.shape) as indices:
-                        at = list(indices)
-                        at[axis] = at[axis] + start
-                        T.buffer_store(outputs[0], part[tuple(indices)], at)
+                        # Of one axis it is no tuple.
+                        source = [indices] if len(part.shape) == 1 else list(indices)
+                        at = [e + start if n == axis else e for n, e in enumerate(source)]
+                        T.buffer_store(outputs[0], part[tuple(source)], at)
                     start += int(part.shape[axis])
             return builder.get()
 

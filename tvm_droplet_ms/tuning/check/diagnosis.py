@@ -100,6 +100,10 @@ def without_wrong_schedules(
                 del taken[key]
         return kernels.compile(database_of(taken.values()))
 
+    best, result = list[int](), compiled(())
+    if not check.agrees(result):
+        return None
+
     def agrees(kept: list[int]) -> bool:
         nonlocal best, result
         with clock.step():
@@ -109,9 +113,6 @@ def without_wrong_schedules(
             best, result = list(kept), made
         return is_right
 
-    best, result = list[int](), compiled(())
-    if not check.agrees(result):
-        return None
     reason = ""
     try:
         wrong = all_changes(len(tasks), agrees)

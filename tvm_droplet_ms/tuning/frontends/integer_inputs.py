@@ -31,6 +31,8 @@ _COMPARISONS = {
     ).split()
 }
 
+_ORDERS = {f"relax.{name}" for name in ("less", "less_equal", "greater", "greater_equal")}
+
 _DIVISIONS = {"relax." + name for name in ("divide", "floor_divide", "mod", "floor_mod")}
 """Operators whose second argument must not be 0."""
 
@@ -54,25 +56,30 @@ class IntegerUse:
 
     ``extent``: the least extent of what it indexes; None where it indexes nothing. ``equals``: the
     constants that it is compared with for equality. ``is_mask``: whether it is compared, or becomes
-    a floating-point number or a boolean. ``divides``: whether integers are divided by it.
+    a floating-point number or a boolean. ``divides``: whether integers are divided by it. ``most``:
+    the largest of the numbers that it is compared with as a length; None if it is not.
     """
 
     extent: int | None = None
     equals: set[int] | None = None
     is_mask: bool = False
     divides: bool = False
+    most: int | None = None
 
     def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
         """Draw integers of at least 0.
 
         Indices are drawn over all that is indexed, and so are the constants that an input is
         compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Divisors are from 1 to 9. Anything else is 0 or 1.
+        masks all of a row gives NaN. Divisors are from 1 to 9, lengths from 1 on. Anything else is
+        0 or 1.
         """
         if self.divides:
             return generator.integers(1, _MOST_DIVISOR + 1, shape)
         if self.extent is not None:
             return generator.integers(0, self.extent, shape)
+        if self.most is not None:
+            return generator.integers(1, self.most + 2, shape)
         choices = sorted(each for each in self.equals or () if each >= 0)
         if choices and choices[-1] > 1:
             if len(choices) <= MOST_CHOICES:
@@ -124,12 +131,26 @@ def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
         use.is_mask = True
     if name in _DIVISIONS and position == 1 and _is_integer(call):
         use.divides = True
+    if name in _ORDERS:
+        _note_length(call, position, use)
+    if name == "relax.minimum":
+        array = array_of(call.args[1 - position])
+        if array is not None and array.size == 1:
+            end = int(array.item()) + 1
+            use.extent = end if use.extent is None else min(end, use.extent)
     if name == "relax.astype" and not _is_integer(call):
         use.is_mask = True
     if name in ("relax.equal", "relax.not_equal"):
         array = array_of(call.args[1 - position])
         if array is not None:
             use.equals = (use.equals or set()) | set(array.reshape(-1).tolist())
+
+
+def _note_length(call: Any, position: int, use: IntegerUse) -> None:
+    """Note a comparison with the numbers from 0 on: what is compared is a length."""
+    array = array_of(call.args[1 - position])
+    if array is not None and array.size > 1 and np.array_equal(array.ravel(), range(array.size)):
+        use.most = array.size - 1 if use.most is None else min(use.most, array.size - 1)
 
 
 def _extent(call: Any, name: str, position: int) -> int | None:

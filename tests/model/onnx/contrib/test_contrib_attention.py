@@ -99,6 +99,22 @@ def test_multi_head_attention_with_a_past_and_a_bias_of_scores():
     assert_same_of([made], fed, "y nk nv")
 
 
+@pytest.mark.parametrize("columns", [4, 6, 9])
+def test_the_last_row_sees_all_columns(columns):
+    """Also where there are more keys than queries, or fewer."""
+    fed = {"q": normal(1, 6, ALL), "k": normal(1, columns, ALL), "v": normal(1, columns, ALL)}
+    made = contrib("MultiHeadAttention", "q k v", num_heads=HEADS, unidirectional=1)
+    assert_same_of([made], fed)
+
+
+def test_rows_that_see_masked_columns_alone():
+    """Both masks have the least number, of which two would be infinite."""
+    least = float(np.finfo(np.float32).min)
+    fed = {"x": normal(1, 4, 8), "m": np.array([[0, 0, 1, 1]], "int32")}
+    made = contrib("Attention", "x w b m", num_heads=1, unidirectional=1, mask_filter_value=least)
+    assert_same_of([made], fed, w=normal(8, 24), b=normal(24))
+
+
 @pytest.mark.parametrize("is_interleaved", [0, 1])
 @pytest.mark.parametrize("partial", [0, 4])
 @pytest.mark.parametrize("ids", ["offset", "each"])
@@ -114,6 +130,14 @@ def test_rotary_embedding(is_interleaved, partial, ids):
     )
     places = np.array([3]) if ids == "offset" else GENERATOR.integers(0, 32, (BATCH, ROWS))
     fed = {"x": normal(BATCH, ROWS, ALL), "p": places.astype("int64")}
+    assert_same_of([made], fed, c=np.cos(angles), s=np.sin(angles))
+
+
+def test_rotary_embedding_of_one_row_at_an_offset():
+    """What each step of a decoder computes."""
+    angles = normal(32, WIDTH // 2)
+    made = contrib("RotaryEmbedding", "x p c s", num_heads=HEADS)
+    fed = {"x": normal(1, 1, ALL), "p": np.array([3])}
     assert_same_of([made], fed, c=np.cos(angles), s=np.sin(angles))
 
 
@@ -165,6 +189,11 @@ def test_grouped_attention_of_sequences_of_several_lengths():
 def test_grouped_attention_in_a_cache_that_is_not_full(rows):
     """The cache has room for the new rows; behind them lies nothing."""
     grouped(rows, 12, 8, [7], do_rotary=1)
+
+
+def test_grouped_attention_takes_the_length_as_it_is_given():
+    """One sequence whose cache grows, and is not full."""
+    grouped(1, 9, 10, [4], do_rotary=1)
 
 
 def test_grouped_attention_of_packed_heads():

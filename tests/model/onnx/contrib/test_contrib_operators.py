@@ -46,10 +46,10 @@ def test_a_sum_with_one_row_for_the_whole_batch():
     assert_same_of([made], fed, g=SCALES["g"], b=SCALES["b"])
 
 
-@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("axis", [-1, 1, 0])
 def test_simplified_normalization(axis):
     made = node("SimplifiedLayerNormalization", "x g", axis=axis, epsilon=1e-4)
-    scale = normal(24) if axis == -1 else normal(5, 24)
+    scale = normal(*ROWS["x"].shape[axis:])
     assert_same_of([made], {"x": ROWS["x"]}, g=scale)
 
 
@@ -72,6 +72,11 @@ def test_a_product_with_the_batch_inside():
         {"activation": "Relu"},
         {"activation": "LeakyRelu", "activation_alpha": 0.2, "transB": 1, "alpha": 0.5},
         {"activation": "Tanh", "beta": 2.0},
+        {"activation": "Elu", "activation_alpha": 0.7},
+        {"activation": "Selu", "activation_alpha": 1.5, "activation_gamma": 1.1},
+        {"activation": "Softplus"},
+        {"activation": "Softsign"},
+        {"activation": "ThresholdedRelu", "activation_alpha": 0.3},
     ],
 )
 def test_dense_layers_with_an_activation(attributes):

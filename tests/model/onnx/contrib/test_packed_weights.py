@@ -50,7 +50,7 @@ def test_rows_of_a_packed_table(zeros):
         block_size=16,
         bits=4,
     )
-    assert_same_of([made], {"i": np.array([[3, 0, 19]])}, **constants)
+    assert_same_of([made], {"i": np.array([[3, 0, 19, -1]])}, **constants)
 
 
 @pytest.mark.parametrize("direction, count", [("forward", 1), ("bidirectional", 2)])

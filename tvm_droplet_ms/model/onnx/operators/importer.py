@@ -137,7 +137,11 @@ def derive_importer(base: Any) -> Any:
             _check_types(inputs)
             self._check_shapes(node)
             attributes = self._parse_attr(node.attribute)
-            attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            attributes["tvm_custom"] = {
+                "name": node.name,
+                "num_outputs": len(node.output),
+                "outputs": list(node.output),
+            }
             result = self._converted(node.op_type, inputs, attributes, node.domain)
             values = self._unpacked(node, result)
             _check_types(values)

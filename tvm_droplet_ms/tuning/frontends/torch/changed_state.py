@@ -125,11 +125,11 @@ def _functional(
             ]
             outputs = list(zip(signature.output_specs, inner(*values), strict=True))
             first = [value for spec, value in outputs if spec.kind in returned]
-            changed = {s.target: value for s, value in outputs if s.kind not in returned}
+            changed = {spec.target: v for spec, v in outputs if spec.kind not in returned}
             # In the order of the inputs: buffers have their names, other inputs those of nodes.
-            inputs = signature.input_specs
-            of_buffers = [s.target for s in inputs if s.target in changed]
-            of_inputs = [s.arg.name for s in inputs if s.arg.name in changed]
+            specs: list[Any] = signature.input_specs
+            of_buffers = [spec.target for spec in specs if spec.target in changed]
+            of_inputs = [spec.arg.name for spec in specs if spec.arg.name in changed]
             return (*first, *(changed[name] for name in dict.fromkeys(of_buffers + of_inputs)))
 
     return Functional().eval()

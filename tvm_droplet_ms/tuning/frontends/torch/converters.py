@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from ....model.scattering import scatter
 from ....model.window_maxima import Windows, pool_with_positions
 from ....session.errors import ModelError
 from . import recurrent
@@ -151,6 +152,11 @@ def _convolution(node: Any, importer: Any) -> Any:
 def _select(node: Any, importer: Any) -> Any:
     """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
     x, axis, index = _args(importer, node)
+    if not isinstance(index, int):
+        raise ModelError(
+            "the model takes an element at an index that is a tensor without axes: write "
+            "x.index_select(axis, index.reshape(1))"
+        )
     if index < 0:
         extent = x.ty.shape[axis % len(x.ty.shape)]
         if not isinstance(extent, tirx.IntImm):
@@ -162,11 +168,22 @@ def _select(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
 
 
-def _scatter_add(node: Any, importer: Any) -> Any:
-    """``scatter_add``, which TVM's importer lacks."""
-    x, axis, index, values = _args(importer, node)
-    added = relax.op.scatter_elements(x, index, values, axis=axis, reduction="add")
-    return importer.block_builder.emit(added)
+def _scatter(reduction: str) -> Callable[[Any, Any], Any]:
+    """``scatter`` of a tensor or a number, and ``scatter_add``."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        x, axis, index, values = _args(importer, node)
+        emit = importer.block_builder.emit
+        if not isinstance(values, relax.Expr):
+            number = relax.const(values, str(x.ty.dtype))
+            values = emit(relax.op.broadcast_to(number, index.ty.shape))
+
+        def write(data: Any, places: Any, updates: Any, along: int) -> Any:
+            return relax.op.scatter_elements(data, places, updates, along, reduction)
+
+        return emit(scatter(emit, [x, index, values], axis, write))
+
+    return convert
 
 
 CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -181,7 +198,9 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "max.dim": _extreme_with_place(relax.op.max, relax.op.argmax),
     "min.dim": _extreme_with_place(relax.op.min, relax.op.argmin),
     "index.Tensor": _index,
-    "scatter_add.default": _scatter_add,
+    "scatter.src": _scatter("update"),
+    "scatter.value": _scatter("update"),
+    "scatter_add.default": _scatter("add"),
     "select.int": _select,
     **{f"{kind}.input": recurrent.convert(kind) for kind in recurrent.KINDS},
 }

@@ -130,6 +130,8 @@ def _index_put(
     if any(index.dtype is torch.bool for index in given):
         return NotImplemented
     given = torch.broadcast_tensors(*given)
+    if not given[0].numel():
+        return x.clone()
     places = torch.zeros((), dtype=torch.int64)
     for axis, index in zip(axes, given, strict=True):
         extent = x.shape[axis]
@@ -156,11 +158,15 @@ def _index_put(
 
 def _put(torch: Any, x: Any, axis: int, places: Any, values: Any, adds: bool) -> Any:
     """``x`` with values at some places of an axis."""
+    if not values.numel():
+        return x.clone()
     column = [-1 if n == axis else 1 for n in range(x.dim())]
     places = places.reshape(column)
     if places.numel() == 1:
         is_there = torch.arange(x.shape[axis]).reshape(column) == places
-        return torch.where(is_there, x + values if adds else values, x)
+        if adds:
+            values = torch.logical_or(x, values) if x.dtype is torch.bool else x + values
+        return torch.where(is_there, values, x)
     put = torch.scatter_add if adds else torch.scatter
     return put(x, axis, places.expand(values.shape), values)
 

@@ -20,7 +20,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ....scheduled import emit_scheduled
-from ..operands import constant_input, dtype_of, shape_of
+from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,9 @@ class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unus
     def _impl(
         cls, bb: Any, inputs: Any, attr: dict[str, Any], params: Any, default_mode: bytes
     ) -> Any:
+        if text(attr, "mode", "avg") != "avg":
+            # TVM takes the largest sample, and ONNX the largest of their weighted corners.
+            raise UnsupportedNode(f"its mode is {text(attr, 'mode', 'avg')!r}: expected 'avg'")
         scale = relax.const(attr.get("spatial_scale", 1.0), dtype_of(inputs[1]))
         inputs[1] = bb.emit(relax.op.multiply(inputs[1], scale))
         attr = {**attr, "spatial_scale": 1.0}
@@ -88,7 +91,10 @@ class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unus
         mode = attr.get("coordinate_transformation_mode", default_mode)
         if mode in ("output_half_pixel", b"output_half_pixel"):
             return pooled  # Boxes have at least a pixel.
-        low, high = (bb.emit(relax.op.strided_slice(inputs[1], [1], [n], [n + 2])) for n in (0, 2))
+        # The numbers that the kernel subtracts: of a small box the half pixel leaves nothing.
+        half = relax.const(0.5, dtype_of(inputs[1]))
+        corners = bb.emit(relax.op.subtract(inputs[1], half))
+        low, high = (bb.emit(relax.op.strided_slice(corners, [1], [n], [n + 2])) for n in (0, 2))
         is_long = bb.emit(relax.op.astype(relax.op.greater(high, low), "int32"))
         has_area = bb.emit(relax.op.astype(relax.op.min(is_long, axis=1), "bool"))
         of_boxes = bb.emit(relax.op.reshape(has_area, (-1, 1, 1, 1)))

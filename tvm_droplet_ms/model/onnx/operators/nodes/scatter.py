@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from ....scattering import scatter
 from ....scheduled import emit_scheduled
 from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 
@@ -79,9 +80,13 @@ class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 def _scattered(bb: Any, tensors: Sequence[Any], axis: int, reduction: str) -> Any:
     """A copy of the first tensor, with the third one written where the second says."""
-    return emit_scheduled(
-        bb,
-        lambda *each: [topi.scatter_elements(*each, axis, reduction)],
-        tensors,
-        "scatter_elements",
-    )
+
+    def write(data: Any, index: Any, updates: Any, along: int) -> Any:
+        return emit_scheduled(
+            bb,
+            lambda *each: [topi.scatter_elements(*each, along, reduction)],
+            [data, index, updates],
+            "scatter_elements",
+        )
+
+    return scatter(bb.emit, tensors, axis, write)

@@ -64,11 +64,11 @@ class MultiHeadAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         if any(inputs[n] is not None for n in (8, 9)):
             raise UnsupportedNode("its past_sequence_length or cache_indirection is not supported")
         rows, columns = shape_of(query)[2], shape_of(key)[2]
+        before = 0 if inputs[6] is None else shape_of(inputs[6])[2]
         added = masks(bb, inputs[4], rows, columns, _filter(attr), shape_of(query)[0])
+        added = _hidden(bb, added, rows, columns, before, attr)
         if inputs[5] is not None:
             added.append(inputs[5])
-        if attr.get("unidirectional", 0):
-            added.append(causal(rows, columns))
         found, scores = attend(bb, query, key, value, added, attr.get("scale", 0.0))
         outputs = [joined(bb, found), key, value, scores]
         count = attr["tvm_custom"]["num_outputs"]
@@ -159,10 +159,23 @@ def _of_bounds(bb: Any, bounds: Any, columns: int, filtered: float, batch: int) 
     return bb.emit(relax.op.where(is_seen, zero, least))
 
 
-def causal(rows: int, columns: int) -> Any:
-    """What hides later columns: the last row sees all of them."""
-    is_later = np.arange(columns)[None, :] > np.arange(rows)[:, None] + columns - rows
-    return relax.const(np.where(is_later, _LOWEST, 0.0).astype("float32"), "float32")
+def _hidden(
+    bb: Any, added: list[Any], rows: int, columns: int, before: int, attr: dict[str, Any]
+) -> list[Any]:
+    """Hide later columns too, if a node asks for it; the last row sees all columns.
+
+    ``before``: the columns of the past. Nothing becomes less than the least number, of which two
+    would be infinite.
+    """
+    if not attr.get("unidirectional", 0):
+        return added
+    is_later = np.arange(columns)[None, :] > np.arange(rows)[:, None] + before
+    is_later[-1] = False
+    later = relax.const(np.where(is_later, _LOWEST, 0.0).astype("float32"), "float32")
+    if not added:
+        return [later]
+    least = relax.const(_LOWEST, "float32")
+    return [bb.emit(relax.op.maximum(relax.op.add(each, later), least)) for each in added]
 
 
 def _filter(attr: dict[str, Any]) -> float:
@@ -185,10 +198,9 @@ def _of_projected(
         )
     columns = shape_of(key)[2]
     added = masks(bb, mask, rows, columns, _filter(attr), batch)
+    added = _hidden(bb, added, rows, columns, columns - rows, attr)
     if bias is not None:
         added.append(bias)
-    if attr.get("unidirectional", 0):
-        added.append(causal(rows, columns))
     found, _ = attend(bb, query, key, value, added, attr.get("scale", 0.0))
     output = joined(bb, found)
     if attr["tvm_custom"]["num_outputs"] == 1:

@@ -33,9 +33,8 @@ class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         if not partial or not count:
             count = shape[-1] // (2 * shape_of(cosines)[1])
         rows = heads(bb, data, count)
-        batch, length = shape_of(rows)[0], shape_of(rows)[2]
-        if shape_of(positions) == [1] and [batch, length] != [1, 1]:
-            places = relax.const(np.arange(length, dtype="int64")[None], "int64")
+        if shape_of(positions) == [1]:
+            places = relax.const(np.arange(shape_of(rows)[2], dtype="int64")[None], "int64")
             positions = bb.emit(relax.op.add(places, positions))
         is_interleaved = bool(attr.get("interleaved", 0))
         turned = _rotated(bb, rows, positions, cosines, sines, is_interleaved)
@@ -70,7 +69,7 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         )
         added = [_mask(bb, cache, int(attr.get("local_window_size", -1)))]
         if inputs[10] is not None:
-            added.append(inputs[10])
+            added.append(_widened(bb, inputs[10], cache.columns))
         batch, _, rows, width = shape_of(query)
         settings = float(attr.get("scale", 0.0)), float(attr.get("softcap", 0.0))
         if rows == 1 and inputs[10] is None:
@@ -113,15 +112,19 @@ def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
         return _Lengths(rows, rows, relax.const(np.zeros((1, 1), "int64"), "int64"))
     total = constant_input(inputs, 6, "total_sequence_length")
     assert total is not None  # The operator asks for it.
-    columns = max(past, int(total.reshape(-1)[0]))
-    batch = shape_of(inputs[3])[0]
-    if (batch == 1 and columns == past + rows) or int(total.reshape(-1)[0]) == rows:
-        before = 0 if int(total.reshape(-1)[0]) == rows else past
+    count = int(total.reshape(-1)[0])
+    columns, batch = max(past, count), shape_of(inputs[3])[0]
+    lengths = as_array(inputs[5])
+    before = 0 if count == rows else None
+    if before is None and lengths is not None and batch == 1:
+        before = int(lengths.reshape(-1)[0]) + 1 - rows
+    if before is not None:
         return _Lengths(rows, columns, relax.const(np.full((1, 1), before, "int64"), "int64"))
-    lengths = bb.emit(relax.op.astype(inputs[5], "int64"))
-    last = bb.emit(relax.op.reshape(lengths, [batch, 1]))
-    before = bb.emit(relax.op.add(last, relax.const(1 - rows, "int64")))
-    return _Lengths(rows, columns, before)
+    last = bb.emit(relax.op.astype(inputs[5], "int64"))
+    last = bb.emit(relax.op.minimum(last, relax.const(columns - 1, "int64")))
+    last = bb.emit(relax.op.reshape(last, [batch, 1]))
+    of_each = bb.emit(relax.op.add(last, relax.const(1 - rows, "int64")))
+    return _Lengths(rows, columns, of_each)
 
 
 def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
@@ -150,6 +153,15 @@ def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
     is_old = bb.emit(relax.op.reshape(is_old, [-1, 1, cache.columns, 1]))
     kept = bb.emit(relax.op.where(is_old, past, relax.const(0, dtype_of(past))))
     return bb.emit(relax.op.where(is_new, new, kept))
+
+
+def _widened(bb: Any, bias: Any, columns: int) -> Any:
+    """A bias of the scores, with zeros for the columns behind it, which the mask hides."""
+    shape = shape_of(bias)
+    if shape[-1] == columns:
+        return bias
+    more = np.zeros((*shape[:-1], columns - shape[-1]), dtype_of(bias))
+    return bb.emit(relax.op.concat([bias, relax.const(more, dtype_of(bias))], axis=-1))
 
 
 def _mask(bb: Any, cache: _Lengths, window: int) -> Any:

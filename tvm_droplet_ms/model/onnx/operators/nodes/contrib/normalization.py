@@ -46,7 +46,16 @@ class SimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unuse
         data, rank = inputs[0], len(shape_of(inputs[0]))
         axes = list(range(int(attr.get("axis", -1)) % rank, rank))
         epsilon = float(attr.get("epsilon", 1e-5))
-        normalised = bb.emit(relax.op.nn.rms_norm(data, inputs[1], axes, epsilon))
+        if axes[0] == 0:
+            # TVM's kernel wants an axis in front of those.
+            row, scale = (
+                bb.emit(relax.op.reshape(each, shape))
+                for each, shape in ((data, [1, -1]), (inputs[1], [-1]))
+            )
+            row = bb.emit(relax.op.nn.rms_norm(row, scale, [1], epsilon))
+            normalised = bb.emit(relax.op.reshape(row, shape_of(data)))
+        else:
+            normalised = bb.emit(relax.op.nn.rms_norm(data, inputs[1], axes, epsilon))
         if attr["tvm_custom"]["num_outputs"] == 1:
             return normalised
         squares = bb.emit(relax.op.mean(relax.op.multiply(data, data), axes, keepdims=True))
@@ -62,7 +71,8 @@ def _sum(bb: Any, data: Any, skip: Any, bias: Any) -> Any:
 
 def _with_sum(normalised: Any, total: Any, attr: dict[str, Any]) -> Any:
     """The outputs: the second and third are of training alone."""
-    count = attr["tvm_custom"]["num_outputs"]
-    if count in (2, 3):
+    names = attr["tvm_custom"]["outputs"]
+    count = len(names)
+    if any(names[1:3]):
         raise UnsupportedNode("its outputs for training (mean, inv_std_var) are not supported")
     return normalised if count == 1 else relax.Tuple([normalised, total, total, total])

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
 
-from ...operands import UnsupportedNode, constant_input, shape_of
+from ...operands import UnsupportedNode, constant_input
 from ..recurrence.converters import Lstm
 
 Array = np.ndarray[Any, Any]
@@ -80,9 +80,11 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
             zeros = unpacked(points, bits).astype("float32")
             zeros = np.take(zeros, range(scales.shape[along]), along)
         table = (numbers - spread(zeros)) * spread(scales.astype("float32"))
-        indices = relax.op.astype(inputs[1], "int64")
-        shape_of(inputs[1])
-        return relax.op.take(relax.const(table, "float32"), bb.emit(indices), axis=axis)
+        indices = bb.emit(relax.op.astype(inputs[1], "int64"))
+        rows = relax.const(table.shape[axis], "int64")
+        is_negative = bb.emit(relax.op.less(indices, relax.const(0, "int64")))
+        indices = bb.emit(relax.op.where(is_negative, relax.op.add(indices, rows), indices))
+        return relax.op.take(relax.const(table, "float32"), indices, axis=axis)
 
 
 class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

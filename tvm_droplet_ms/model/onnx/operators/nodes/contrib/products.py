@@ -40,10 +40,12 @@ class FusedGemm(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         result = _scaled(bb, bb.emit(relax.op.matmul(*factors)), attr.get("alpha", 1.0))
         if inputs[2] is not None:
             result = bb.emit(relax.op.add(result, _scaled(bb, inputs[2], attr.get("beta", 1.0))))
-        name, given = text(attr, "activation", ""), attr
-        names = ("activation_alpha", "activation_beta")
-        numbers = [given[each] for each in names if each in given]
-        return _activated(bb, result, name, numbers)
+        given = {
+            name: attr[f"activation_{name}"]
+            for name in ("alpha", "beta", "gamma")
+            if f"activation_{name}" in attr
+        }
+        return _activated(bb, result, text(attr, "activation", ""), given)
 
 
 class FusedConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -58,7 +60,8 @@ class FusedConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         if inputs[3] is not None:
             result = bb.emit(relax.op.add(result, inputs[3]))
         name = text(attr, "activation", "")
-        return _activated(bb, result, name, list(attr.get("activation_params", ())))
+        numbers = attr.get("activation_params", ())
+        return _activated(bb, result, name, dict(zip(_PARAMETERS.get(name, ()), numbers)))
 
 
 class QuickGelu(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -110,9 +113,24 @@ def _scaled(bb: Any, value: Any, factor: float) -> Any:
     return bb.emit(relax.op.multiply(value, relax.const(float(factor), dtype_of(value))))
 
 
-def _activated(bb: Any, value: Any, name: str, numbers: Sequence[float]) -> Any:
-    """An activation by its name, with its parameters."""
-    dtype = dtype_of(value)
+_PARAMETERS = {
+    "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "Selu": ("alpha", "gamma"),
+    "ThresholdedRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
+}
+"""The parameters of activations, in order."""
+
+
+def _activated(bb: Any, value: Any, name: str, given: dict[str, float]) -> Any:
+    """An activation by its name, with its parameters, as ONNX defines it."""
+
+    def number(parameter: str, default: float) -> Any:
+        return relax.const(float(given.get(parameter, default)), dtype_of(value))
+
+    zero, one = number("", 0.0), number("", 1.0)
     if not name:
         return value
     if name == "Relu":
@@ -121,18 +139,26 @@ def _activated(bb: Any, value: Any, name: str, numbers: Sequence[float]) -> Any:
         return relax.op.tanh(value)
     if name == "Sigmoid":
         return relax.op.sigmoid(value)
+    if name == "Softplus":
+        return relax.op.nn.softplus(value)
+    if name == "Softsign":
+        return relax.op.divide(value, relax.op.add(one, relax.op.abs(value)))
     if name == "LeakyRelu":
-        slope = numbers[0] if numbers else 0.01
-        return relax.op.nn.leakyrelu(value, slope)
+        return relax.op.nn.leakyrelu(value, float(given.get("alpha", 0.01)))
+    if name == "ThresholdedRelu":
+        is_kept = bb.emit(relax.op.greater(value, number("alpha", 1.0)))
+        return relax.op.where(is_kept, value, zero)
+    if name in ("Elu", "Selu"):
+        alpha = number("alpha", 1.0 if name == "Elu" else 1.67326319217681884765625)
+        below = relax.op.multiply(alpha, relax.op.subtract(relax.op.exp(value), one))
+        is_above = bb.emit(relax.op.greater(value, zero))
+        curve = bb.emit(relax.op.where(is_above, value, bb.emit(below)))
+        gamma = number("gamma", 1.0 if name == "Elu" else 1.05070102214813232421875)
+        return relax.op.multiply(gamma, curve)
     if name == "Clip":
-        low, high = numbers if len(numbers) == 2 else (-3.4e38, 3.4e38)
-        bounded = relax.op.maximum(value, relax.const(low, dtype))
-        return relax.op.minimum(bounded, relax.const(high, dtype))
+        bounded = relax.op.maximum(value, number("min", -3.4028234e38))
+        return relax.op.minimum(bounded, number("max", 3.4028234e38))
     if name == "HardSigmoid":
-        slope, shift = numbers if len(numbers) == 2 else (0.2, 0.5)
-        line = relax.op.add(
-            relax.op.multiply(value, relax.const(slope, dtype)), relax.const(shift, dtype)
-        )
-        bounded = relax.op.maximum(line, relax.const(0.0, dtype))
-        return relax.op.minimum(bounded, relax.const(1.0, dtype))
+        line = relax.op.add(relax.op.multiply(value, number("alpha", 0.2)), number("beta", 0.5))
+        return relax.op.minimum(relax.op.maximum(line, zero), one)
     raise UnsupportedNode(f"its activation is {name!r}, which is not supported")
