@@ -78,5 +78,5 @@ def test_constant_indices_stay():
         return emit(relax.op.take(x, relax.const(np.array([2, 0])), axis=0))
 
     after = bound_indices()(build(DATA.shape, body))
-    (value,) = values_of(after["main"])
+    (value,) = (each for each in values_of(after["main"]) if operator_name(each))
     assert operator_name(value) == "relax.take" and value.attrs.mode == "fast"
