@@ -3,12 +3,13 @@
 
 import argparse
 import errno
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..session.stop import handling
 
@@ -160,3 +161,11 @@ def concerns(error: OSError, path: str) -> bool:
         return False
     named, wanted = os.path.abspath(os.fsdecode(error.filename)), os.path.abspath(path)
     return named == wanted or named.startswith((wanted + os.sep, wanted + "."))
+
+
+class StandardError(logging.StreamHandler[Any]):
+    """Writes to what the standard error is then: a live table puts itself in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import SecondWriterError, only_writer
 from .arguments import (
+    StandardError,
     concerns,
     constant,
     dim,
@@ -29,11 +30,12 @@ from .arguments import (
 )
 from .kernel import hand_over, is_kernel, tune_one
 from .manifest import ManifestError, run_kept
-from .shown_result import shown
 from .tune_options import OptionError, by_bucket, check_options, read_inputs, trials_left
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..tuning.result import Latency, TuneResult
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def _tune_model(
 ) -> int:
     from ..tuning import tune
 
-    logging.basicConfig(format="%(message)s", handlers=[_StandardError()])
+    logging.basicConfig(format="%(message)s", handlers=[StandardError()])
     level = logging.WARNING if options.quiet else logging.INFO
     logging.getLogger("tvm_droplet_ms.tuning").setLevel(level)
     try:
@@ -268,14 +270,24 @@ def _tune_model(
         )
     except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
         return fail(options.command, error)
-    text = shown(result, options)
+    text = _shown(result, options)
     interrupted = result.why_ended == "interrupt"
     return hand_over(text, result, options, result.work_dir / "model.so", interrupted)
 
 
-class _StandardError(logging.StreamHandler[Any]):
-    """Writes to what the standard error is then: a live table puts itself in its place."""
+def _shown(result: "TuneResult", options: Any) -> str:
+    """The text of a result, as the options ask for it."""
+    from ..tuning.summary import as_json, summary
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
+    beside = [_beside(one) if options.against else {} for one in result.each_shape]
+    return as_json(result, beside) if options.json else summary(result, beside)
+
+
+def _beside(result: Any) -> "Mapping[str, Latency]":
+    """The times beside the reference; none, and a sentence, where that cannot run the model."""
+    try:
+        latencies: Mapping[str, Latency] = result.beside_reference()
+        return latencies
+    except ValueError as error:  # A ModelError: the result is not lost for it.
+        print(f"droplet-ms tune: {error}", file=sys.stderr)
+        return {}

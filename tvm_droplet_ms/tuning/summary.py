@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A result as text."""
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -92,3 +93,18 @@ def _kernels(result: TuneResult) -> str:
         secs = f"{1e3 * sum(row.secs for row in rest):.3f}"
         rows.append((*others, secs, "", "", str(sum(row.trials for row in rest)), ""))
     return align([header, *rows])
+
+
+def as_json(result: TuneResult, beside: Sequence[Mapping[str, Latency]]) -> str:
+    """The result as JSON, with the times beside what it came from, of each shape."""
+    content = json.loads(result.as_json())
+    for shown, latencies in zip(content.get("of_shapes", [content]), beside, strict=True):
+        if latencies:
+            shown["beside"] = {
+                name: {
+                    "median": 1e3 * latency.median,
+                    "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
+                }
+                for name, latency in latencies.items()
+            }
+    return json.dumps(content, indent=1)

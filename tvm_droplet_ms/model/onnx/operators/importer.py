@@ -6,7 +6,6 @@ that a function makes anew for each node, and has no way to add one.
 """
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from .functions import expand_function, is_better_expanded
 from .nodes.contrib import contrib_converter
 from .nodes.table import converters
 from .operands import UnknownExtent, UnsupportedNode, WrongExtent
+from .wording import last_line, shown
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """The domains of the operators that converters are for."""
@@ -39,9 +39,6 @@ _OF_SEQUENCES = {
 }
 """Operators whose one result may be a tuple."""
 
-
-_OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
-"""An operator as TVM writes it in messages, in half a kilobyte."""
 
 _OF_ANY_RANK = {"Identity", "Shape", "Size"}
 """Operators that need no shape of their input."""
@@ -86,12 +83,12 @@ def derive_importer(base: Any) -> Any:
                 self._convert_node(node)
 
         def _convert_node(self, node: Any) -> None:
-            shown = _shown(node)
+            text = shown(node)
             if any(each.name == "channels_last" and each.i for each in node.attribute):
-                raise UnsupportedNode(f"{shown} has its channels last, which is not supported")
+                raise UnsupportedNode(f"{text} has its channels last, which is not supported")
             if node.domain not in _DOMAINS:
                 raise UnsupportedNode(
-                    f"{shown} is an operator of {node.domain!r}, which is not supported"
+                    f"{text} is an operator of {node.domain!r}, which is not supported"
                 )
             try:
                 values = self._node_values(node)
@@ -100,16 +97,16 @@ def derive_importer(base: Any) -> Any:
                     raise
                 raise self._unknown(node, str(error), error.index) from error
             except UnsupportedNode as error:
-                raise type(error)(f"{shown} cannot be imported: {error}") from error
+                raise type(error)(f"{text} cannot be imported: {error}") from error
             # TVM's converters raise whatever they meet.
             except Exception as error:
                 if any(_is_open(self._nodes.get(name)) for name in node.input if name):
-                    raise self._unknown(node, _line(error)) from error
+                    raise self._unknown(node, last_line(error)) from error
                 # Of an operator whose axes, pads or the like are an input.
-                wants_constant = "constant" in _line(error).lower()
+                wants_constant = "constant" in last_line(error).lower()
                 if wants_constant and deciding_inputs(self._main_graph, node.input):
-                    raise self._unknown(node, _line(error)) from error
-                raise WrongExtent(f"{shown} cannot be imported: {_line(error)}") from error
+                    raise self._unknown(node, last_line(error)) from error
+                raise WrongExtent(f"{text} cannot be imported: {last_line(error)}") from error
             self._nodes.update({name: value for name, value in zip(node.output, values) if name})
 
         def _unknown(self, node: Any, reason: str, index: int | None = None) -> UnknownExtent:
@@ -118,7 +115,7 @@ def derive_importer(base: Any) -> Any:
             deciding = [name for name in names if _is_open(self._nodes.get(name))] or names
             if index is not None:
                 deciding = [node.input[index]]
-            text = f"{_shown(node)} cannot be imported: {reason}"
+            text = f"{shown(node)} cannot be imported: {reason}"
             return UnknownExtent(text, values=tuple(deciding))
 
         def _node_values(self, node: Any) -> Sequence[Any]:
@@ -275,24 +272,11 @@ def _is_open(value: Any) -> bool:
     )
 
 
-def _shown(node: Any) -> str:
-    """A node in words. One without a name goes by its output."""
-    if node.name:
-        return f"node {node.name!r} ({node.op_type})"
-    return f"the node that computes {next(iter(node.output), '')!r} ({node.op_type})"
-
-
 def _is_empty_list(attribute: Any) -> bool:
     """True if an attribute is a list without elements."""
     kind = type(attribute)
     lists = {kind.FLOATS: "floats", kind.INTS: "ints", kind.STRINGS: "strings"}
     return attribute.type in lists and not getattr(attribute, lists[attribute.type])
-
-
-def _line(error: Exception) -> str:
-    """The last line of a message: TVM's begin with a traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _OPERATOR.sub(r"\1", (lines or [type(error).__name__])[-1])[:300]
 
 
 def _importer() -> list[Attribute]:
