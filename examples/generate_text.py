@@ -16,6 +16,9 @@ import torch
 
 from tvm_droplet_ms import tune
 
+HEAD = 32
+"""The width of a head of the attention."""
+
 
 class Layer(torch.nn.Module):
     """Attention to a cache of all tokens so far, and two dense layers."""
@@ -56,7 +59,7 @@ class Decoder(torch.nn.Module):
         )
         self.head = torch.nn.Linear(width, words)
         self.layers = torch.nn.ModuleList(
-            [Layer(width, width // 32, length) for _ in range(layers)]
+            [Layer(width, width // HEAD, length) for _ in range(layers)]
         )
 
     def forward(self, token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
@@ -76,6 +79,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int)
     parser.add_argument("--work-dir")
     args = parser.parse_args()
+    if args.width < HEAD or args.width % HEAD:
+        parser.error(f"--width is {args.width}: expected a multiple of {HEAD}, that of a head")
 
     torch.manual_seed(0)
     decoder = Decoder(1000, args.width, args.layers, max(64, args.tokens)).eval()

@@ -71,6 +71,26 @@ def test_scattering_at_fewer_indices(axis, shape):
     check(lambda x: x.scatter(axis, places, 2.5), x)
 
 
+def test_one_value_at_a_mask():
+    def written(x, y):
+        x, y = x.clone(), y.clone()
+        x[x > 0] = 2.0
+        y[y[:, 0] > 0] = -1.0
+        return x, y
+
+    check(written, torch.randn(2, 5, 3), torch.randn(4, 3))
+
+
+def test_values_at_a_mask_are_refused_by_name():
+    def written(x, values):
+        x = x.clone()
+        x[x > 0] = values
+        return x
+
+    with pytest.raises(ModelError, match="torch.where"):
+        check(written, torch.tensor([1.0, -1.0, 2.0]), torch.tensor([5.0, 6.0]))
+
+
 def test_an_element_at_a_tensor_is_refused_by_name():
     with pytest.raises(ModelError, match="index_select"):
         check(lambda x, i: x[:, i], torch.randn(2, 5, 3), torch.tensor(3))

@@ -128,7 +128,7 @@ def _index_put(
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     given = [indices[axis] for axis in axes]
     if any(index.dtype is torch.bool for index in given):
-        return NotImplemented
+        return _masked(torch, x, axes, given, values, accumulate)
     given = torch.broadcast_tensors(*given)
     if not given[0].numel():
         return x.clone()
@@ -154,6 +154,19 @@ def _index_put(
     put = _put(torch, whole, 0, places, taken, accumulate)
     apart = put.reshape(*(x.shape[axis] for axis in order))
     return apart.permute(*(order.index(axis) for axis in range(x.dim())))
+
+
+def _masked(
+    torch: Any, x: Any, axes: Sequence[int], given: Sequence[Any], values: Any, adds: bool
+) -> Any:
+    """``x[mask] = value``: one value, where a mask of the first axes is true."""
+    if len(given) > 1 or axes[0] or values.dim():
+        raise ModelError(
+            "the model writes several values at a boolean mask, whose number of places depends on "
+            "data: write torch.where(mask, values, x)"
+        )
+    mask = given[0].reshape(*given[0].shape, *(1 for _ in range(x.dim() - given[0].dim())))
+    return torch.where(mask, x + values if adds else values, x)
 
 
 def _put(torch: Any, x: Any, axis: int, places: Any, values: Any, adds: bool) -> Any:
