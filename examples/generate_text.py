@@ -3,10 +3,9 @@
 
     python examples/generate_text.py --tokens 32 --minutes 1
 
-A small decoder of PyTorch with random weights writes each token's keys and values into buffers. A
-compiled model has no state: the buffers are its last inputs, their new values its last outputs, and
-the loop hands them on. The tokens are compared with PyTorch's. A StaticCache of transformers works
-the same way, by ``transformers.integrations.executorch.TorchExportableModuleWithStaticCache``.
+A small decoder with random weights writes each token's keys and values into buffers. A compiled
+model has no state: the buffers are its last inputs, their new values its last outputs, and the loop
+hands them on. The tokens are compared with PyTorch's.
 """
 
 import argparse
@@ -33,7 +32,6 @@ class Layer(torch.nn.Module):
         self.register_buffer("values", torch.zeros(1, heads, length, width // heads))
 
     def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        """Of one token, (1, 1, width)."""
         query, key, value = (
             part.reshape(1, 1, self.heads, -1).transpose(1, 2)
             for part in self.inputs(self.norms[0](x)).chunk(3, -1)
@@ -53,10 +51,8 @@ class Decoder(torch.nn.Module):
 
     def __init__(self, words: int, width: int, layers: int, length: int) -> None:
         super().__init__()
-        self.words, self.places = (
-            torch.nn.Embedding(words, width),
-            torch.nn.Embedding(length, width),
-        )
+        self.words = torch.nn.Embedding(words, width)
+        self.places = torch.nn.Embedding(length, width)
         self.head = torch.nn.Linear(width, words)
         self.layers = torch.nn.ModuleList(
             [Layer(width, width // HEAD, length) for _ in range(layers)]
@@ -75,7 +71,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--trials", type=int)
     parser.add_argument("--work-dir")
     args = parser.parse_args()
@@ -85,12 +81,8 @@ def main() -> None:
     torch.manual_seed(0)
     decoder = Decoder(1000, args.width, args.layers, max(64, args.tokens)).eval()
     example = torch.tensor([1]), torch.tensor([0])
-    result = tune(
-        (decoder, example),
-        time_budget_s=60 * args.minutes,
-        trials=args.trials,
-        work_dir=args.work_dir,
-    )
+    limits = {"time_budget_s": 60 * args.minutes, "trials": args.trials}
+    result = tune((decoder, example), work_dir=args.work_dir, **limits)
     # The buffers behind the token and its position: the cache, empty at first.
     caches = [np.zeros(spec.shape, spec.dtype) for spec in result.inputs[2:]]
     ours, theirs = [1], [1]
@@ -99,9 +91,8 @@ def main() -> None:
             scores, *caches = result(np.array(ours[-1:]), np.array([place]), *caches)
             ours.append(int(scores.argmax()))
             theirs.append(int(decoder(torch.tensor(theirs[-1:]), torch.tensor([place])).argmax()))
-    print(*ours)
+    print(*ours, f"({result.latency.median * 1e3:.2f} ms for a token)")
     print(f"{sum(map(int.__eq__, ours, theirs)) - 1} of {args.tokens} tokens are PyTorch's")
-    print(f"{result.latency.median * 1e3:.2f} ms for a token")
 
 
 if __name__ == "__main__":
