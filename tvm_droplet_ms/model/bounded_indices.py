@@ -16,11 +16,8 @@ from tvm import relax
 from .bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from .rewriting import Emit, binding_pass, stateless
 
-_ALONG_AXIS = {
-    "relax.gather_elements": relax.op.gather_elements,
-    "relax.scatter_elements": relax.op.scatter_elements,
-}
-_OF_PLACES = {"relax.gather_nd": relax.op.gather_nd, "relax.scatter_nd": relax.op.scatter_nd}
+_ALONG_AXIS = ("relax.gather_elements", "relax.scatter_elements")
+_BOUNDED = ("relax.take", *_ALONG_AXIS, "relax.gather_nd", "relax.scatter_nd")
 
 
 def bound_indices() -> tvm.transform.Pass:
@@ -29,13 +26,12 @@ def bound_indices() -> tvm.transform.Pass:
     Returns the pass. Constant indices and tensors of open extents stay as they are. Negative
     indices of ``scatter_elements`` count from the end, as in TVM's kernel.
     """
-    names = ["relax.take", *_ALONG_AXIS, *_OF_PLACES]
-    return binding_pass("BoundIndices", stateless(_bounded), names)
+    return binding_pass("BoundIndices", stateless(_bounded), _BOUNDED)
 
 
 def _bounded(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
     name = operator_name(value)
-    if name not in ("relax.take", *_ALONG_AXIS, *_OF_PLACES):
+    if name not in _BOUNDED:
         return None
     data, index, *rest = value.args
     shape = static_shape(data)

@@ -2,6 +2,7 @@
 """The converters of this package by operator."""
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
@@ -30,8 +31,14 @@ def converters() -> dict[str, Any]:
         *(detection, elementwise, normalization, pooling, quantized, recurrence, resize, scatter),
         *(shapes, signal),
     )
-    found = {
-        _SPELLED.get(name, name): value
+    found = {_SPELLED.get(name, name): value for name, value in public_converters(modules).items()}
+    return {**found, "Scatter": scatter.ScatterElements}
+
+
+def public_converters(modules: Iterable[Any]) -> dict[str, Any]:
+    """The public converters that modules define, by the names of their classes."""
+    return {
+        name: value
         for module in modules
         for name, value in vars(module).items()
         if isinstance(value, type)
@@ -39,4 +46,3 @@ def converters() -> dict[str, Any]:
         and value.__module__ == module.__name__
         and not name.startswith("_")
     }
-    return {**found, "Scatter": scatter.ScatterElements}

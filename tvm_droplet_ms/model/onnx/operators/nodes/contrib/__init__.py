@@ -4,8 +4,7 @@
 import functools
 from typing import Any
 
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
-
+from ..table import public_converters
 from . import (
     attention,
     grouped_attention,
@@ -23,19 +22,9 @@ _WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 @functools.cache
 def _converters() -> dict[str, Any]:
-    modules = (
-        *(attention, grouped_attention, integer_products),
-        *(normalization, packed_weights, products),
+    return public_converters(
+        (attention, grouped_attention, integer_products, normalization, packed_weights, products)
     )
-    return {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, OnnxOpConverter)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    }
 
 
 def contrib_converter(domain: str, operator: str) -> Any | None:

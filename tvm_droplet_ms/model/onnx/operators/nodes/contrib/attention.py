@@ -16,7 +16,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from ...operands import UnsupportedNode, dtype_of, shape_of
 from ..quantized import MatMulInteger
 
-_LOWEST = float(np.finfo(np.float32).min)
+LOWEST = float(np.finfo(np.float32).min)
+"""What hides a score."""
 
 
 class Attention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -171,10 +172,10 @@ def _hidden(
         return added
     is_later = np.arange(columns)[None, :] > np.arange(rows)[:, None] + before
     is_later[-1] = False
-    later = relax.const(np.where(is_later, _LOWEST, 0.0).astype("float32"), "float32")
+    later = relax.const(np.where(is_later, LOWEST, 0.0).astype("float32"), "float32")
     if not added:
         return [later]
-    least = relax.const(_LOWEST, "float32")
+    least = relax.const(LOWEST, "float32")
     return [bb.emit(relax.op.maximum(relax.op.add(each, later), least)) for each in added]
 
 

@@ -16,9 +16,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ...folding import as_array
 from ...operands import UnsupportedNode, constant_input, dtype_of, shape_of
-from .attention import attend, heads, joined, parts
-
-_LOWEST = float(np.finfo(np.float32).min)
+from .attention import LOWEST, attend, heads, joined, parts
 
 
 class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -175,7 +173,7 @@ def _mask(bb: Any, cache: _Lengths, window: int) -> Any:
         first = bb.emit(relax.op.subtract(last, relax.const(window, "int64")))
         is_near = bb.emit(relax.op.greater(columns, first))
         is_seen = bb.emit(relax.op.logical_and(is_seen, is_near))
-    zero, least = relax.const(0.0, "float32"), relax.const(_LOWEST, "float32")
+    zero, least = relax.const(0.0, "float32"), relax.const(LOWEST, "float32")
     return bb.emit(relax.op.where(is_seen, zero, least))
 
 
