@@ -9,7 +9,7 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.host import blas_gflops, host_target
-from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+from tvm_droplet_ms.search_strategy.dot_products.dot_units import dot_unit, half_unit
 from tvm_droplet_ms.search_strategy.matrix_tiles.find_matrix import has_matrix_units
 from tvm_droplet_ms.session.roofline import (
     WORKING_SETS,

@@ -5,6 +5,8 @@ import tvm
 from tvm import relax
 
 from .bounded_indices import bound_indices
+from .decoding.grouped_heads import group_heads
+from .decoding.in_place import write_in_place
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
 from .folding.idle import drop_idle
@@ -57,6 +59,8 @@ def prepare_graph(
             drop_idle(),
             bound_indices(),
             canonicalize(),
+            group_heads(),
+            write_in_place(),
             fold_pads(),
             drop_taps(),
             expand_clips(),

@@ -129,7 +129,7 @@ def _rate(mod: Any) -> float:
 @cache
 def _depths() -> dict[tuple[str, ...], int]:
     """The products that this CPU's instructions add to each lane, by the types of the factors."""
-    from ..search_strategy.dot_products.dot_intrinsics import dot_unit, half_unit
+    from ..search_strategy.dot_products.dot_units import dot_unit, half_unit
     from ..search_strategy.matrix_tiles.find_matrix import matrix_units
 
     units = [dot_unit(host_target()), half_unit(host_target())]

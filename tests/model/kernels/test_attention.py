@@ -18,7 +18,7 @@ from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_exte
 from tvm_droplet_ms.model.kernels.attention.views import Viewed
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import half_unit
+from tvm_droplet_ms.search_strategy.dot_products.dot_units import half_unit
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 op = relax.op
@@ -402,7 +402,7 @@ NOT_FUSED = {
     "a scale that float32 has not": plain(*SHAPES, softmax_of=beyond_float32),
     "no depth": plain((2, 16, 0), (2, 0, 32), (2, 32, 8)),
     "weights that are 0 one by one": rows_without_a_key(is_row=False),
-    "few rows": unfused(rows=4),
+    "few rows of keys that vectors do not divide": unfused(rows=4, depth=6),
     "few columns": unfused(columns=9),
     "a width that vectors do not divide": unfused(width=12),
     "weights that are a result": shown_weights(),

@@ -14,12 +14,10 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
     HALVES,
     Dot,
-    DotUnit,
-    dot_unit,
-    half_unit,
     imported_code,
     register_dots,
 )
+from tvm_droplet_ms.search_strategy.dot_products.dot_units import DotUnit, dot_unit, half_unit
 
 ROWS, COLUMNS, DEPTH = 3, 16, 16
 

@@ -31,12 +31,9 @@ from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
-from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import (
-    SMALL_WEIGHTS,
-    dot_unit,
-    half_unit,
-)
+from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import SMALL_WEIGHTS
 from tvm_droplet_ms.search_strategy.dot_products.dot_rule import tile_lengths
+from tvm_droplet_ms.search_strategy.dot_products.dot_units import dot_unit, half_unit
 from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.session.database import open_database
 

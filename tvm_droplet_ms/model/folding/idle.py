@@ -8,21 +8,21 @@ import tvm
 from ..bindings import Bindings, Expr, Var, array_of, operator_name
 from ..rewriting import Emit, binding_pass, stateless
 
-CAST, WHERE = "relax.astype", "relax.where"
+CAST, WHERE, BROADCAST = "relax.astype", "relax.where", "relax.broadcast_to"
 
 
 def drop_idle() -> tvm.transform.Pass:
-    """Make a pass that drops casts to the type that a tensor has, and choices that are made.
+    """Make a pass that drops casts and broadcasts to what a tensor is, and choices that are made.
 
     ONNX's ``Attention`` comes with both: a cast around each step, and a mask that hides nothing. A
     choice is made where its condition is a constant, true everywhere or nowhere.
     """
-    return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE])
+    return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE, BROADCAST])
 
 
 def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
     name = operator_name(value)
-    if name == CAST:
+    if name in (CAST, BROADCAST):
         operand = value.args[0]
     elif name == WHERE:
         condition = array_of(bindings.value_of(value.args[0]))

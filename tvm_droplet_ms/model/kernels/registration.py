@@ -6,6 +6,7 @@ from typing import Any
 
 from .attention.attention_compute import ATTENTION_RULE, TILED_RULE
 from .attention.attention_schedule import schedule_attention, schedule_attention_in_tiles
+from .attention.few_rows import FEW_ROWS_RULE, schedule_few_rows
 from .byte_pads import legalize_pad
 from .channelwise import CHANNELWISE_RULE, schedule_channelwise
 from .concatenation import CONCATENATION_RULE, legalize_concatenation, schedule_concatenation
@@ -49,4 +50,5 @@ def register_schedule_rules() -> None:
     register_rule(PACKED_RULE, schedule_packed)
     register_rule(ATTENTION_RULE, schedule_attention)
     register_rule(TILED_RULE, schedule_attention_in_tiles)
+    register_rule(FEW_ROWS_RULE, schedule_few_rows)
     register_winograd_rules()

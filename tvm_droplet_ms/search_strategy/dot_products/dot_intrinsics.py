@@ -17,7 +17,7 @@ share and as many of the lane's own. Those of bytes are exact for all values tha
 bfloat16, so a function in LLVM's own language makes vectors of it: see ``imported_code``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any
@@ -25,9 +25,9 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
-from tvm.target import Target
-from tvm.target.codegen import target_has_features
 from tvm.tirx.script import builder as T
+
+from .lane_sums import register_lane_sums
 
 BYTES = ("int8", "uint8")
 WORD = "int16"
@@ -40,7 +40,8 @@ MOST_OF_SMALL = 64
 HALF = "bfloat16"
 HALVES = (HALF,)
 
-_VNNI_DEPTH, _WORDS_DEPTH, _HALVES_DEPTH, _SMALL_DEPTH = 4, 2, 2, 4
+VNNI_DEPTH, WORDS_DEPTH, HALVES_DEPTH, SMALL_DEPTH = 4, 2, 2, 4
+"""The products that an instruction adds to each lane."""
 _SIGNS = -0x7F7F7F80
 """Four bytes of 128: by exclusive or, they make signed bytes of unsigned ones minus 128, and
 unsigned bytes of signed ones plus 128."""
@@ -85,79 +86,27 @@ class Dot:
         return "float32" if self.own in HALVES else "int32"
 
 
-@dataclass(frozen=True)
-class DotUnit:
-    """What a CPU has for dot products of numbers of some types.
-
-    - ``lanes``: of its vectors, the longest first.
-    - ``depth``: see ``Dot``.
-    - ``registers``: the number of its vector registers.
-    - ``dtypes``: the types.
-    - ``is_small``: whether it is for unsigned bytes with signed ones of 7 bits alone.
-    """
-
-    lanes: tuple[int, ...]
-    depth: int
-    registers: int
-    dtypes: tuple[str, ...] = BYTES
-    is_small: bool = False
-
-    @property
-    def widens(self) -> bool:
-        """Whether bytes have to be widened to words, as without VNNI."""
-        return self.dtypes == BYTES and self.depth == _WORDS_DEPTH
-
-    @property
-    def of_small(self) -> "DotUnit":
-        """The instructions for weights of 7 bits."""
-        return replace(self, depth=_SMALL_DEPTH, is_small=True)
-
-
-def dot_unit(target: Target) -> DotUnit | None:
-    """The instructions for bytes of a target; None for others than x86 CPUs with AVX2."""
-
-    def has(*features: str) -> bool:
-        return has_features(target, *features)
-
-    if not has("avx2"):
-        return None
-    if has("avx512vnni", "avx512vl"):
-        return DotUnit((16, 8, 4), _VNNI_DEPTH, 32)
-    if has("avxvnni"):
-        return DotUnit((8, 4), _VNNI_DEPTH, 16)
-    if has("avx512bw", "avx512vl"):
-        return DotUnit((16, 8, 4), _WORDS_DEPTH, 32)
-    return DotUnit((8, 4), _WORDS_DEPTH, 16)
-
-
-def half_unit(target: Target) -> DotUnit | None:
-    """The instructions for bfloat16 of a target; None for CPUs without AVX512_BF16."""
-    if not has_features(target, "avx512bf16", "avx512vl"):
-        return None
-    return DotUnit((16, 8, 4), _HALVES_DEPTH, 32, HALVES)
-
-
-def has_features(target: Target, *features: str) -> bool:
-    return target.kind.name == "llvm" and bool(target_has_features(list(features), target))
-
-
 @cache
 def register_dots() -> None:
-    """Register all intrinsics, so that records replay that another machine has written."""
+    """Register all intrinsics, so that records replay that another machine has written.
+
+    Those of ``lane_sums`` too.
+    """
     dots = [
         Dot(lanes, depth, shared, own, is_wide)
         for dtypes, depth, is_wide in (
-            (BYTES, _VNNI_DEPTH, False),
-            (BYTES, _WORDS_DEPTH, False),
-            (BYTES, _WORDS_DEPTH, True),
-            (HALVES, _HALVES_DEPTH, False),
+            (BYTES, VNNI_DEPTH, False),
+            (BYTES, WORDS_DEPTH, False),
+            (BYTES, WORDS_DEPTH, True),
+            (HALVES, HALVES_DEPTH, False),
         )
         for lanes, shared, own in product(_WORD_PRODUCTS, dtypes, dtypes)
     ]
-    dots += [Dot(lanes, _SMALL_DEPTH, "uint8", "int8", is_small=True) for lanes in _BYTE_PRODUCTS]
+    dots += [Dot(lanes, SMALL_DEPTH, "uint8", "int8", is_small=True) for lanes in _BYTE_PRODUCTS]
     for dot in dots:
         if TensorIntrin.get(dot.name, allow_missing=True) is None:
             TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
+    register_lane_sums()
 
 
 def _description(dot: Dot) -> tirx.PrimFunc:
@@ -176,7 +125,7 @@ def _description(dot: Dot) -> tirx.PrimFunc:
 
 
 def _implementation(dot: Dot) -> tirx.PrimFunc:
-    add = _add_bytes if dot.depth == _VNNI_DEPTH else _add_words
+    add = _add_bytes if dot.depth == VNNI_DEPTH else _add_words
     if dot.own in HALVES:
         add = _add_halves
     if dot.is_small:

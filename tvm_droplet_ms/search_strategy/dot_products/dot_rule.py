@@ -25,7 +25,8 @@ from ..register_tiles.tiling import (
     is_plain,
     perfect_tile,
 )
-from .dot_intrinsics import SMALL_WEIGHTS, WORD, DotUnit, imported_code, register_dots
+from .dot_intrinsics import SMALL_WEIGHTS, WORD, imported_code, register_dots
+from .dot_units import DotUnit
 from .find_dot import FoundDot, find_dot
 
 FEWEST_USES = 16

@@ -17,7 +17,8 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm, IterVar
 
 from ..factorisations import divisors
-from .dot_intrinsics import Dot, DotUnit
+from .dot_intrinsics import Dot
+from .dot_units import DotUnit
 
 
 @dataclass(frozen=True)

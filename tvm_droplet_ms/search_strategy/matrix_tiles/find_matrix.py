@@ -13,7 +13,8 @@ from tvm.sym import Analyzer
 from tvm.target import Target
 from tvm.tirx import IntImm, IterVar
 
-from ..dot_products.dot_intrinsics import BYTES, HALVES, DotUnit, has_features
+from ..dot_products.dot_intrinsics import BYTES, HALVES
+from ..dot_products.dot_units import DotUnit, has_features
 from ..dot_products.find_dot import FoundDot, find_dot
 from .tile_kind import MULTIPLY
 from .tile_shapes import FEWEST_ROWS, MOST_LANES, ROW_BYTES, TILES, largest_part

@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
-from ..dot_products.dot_intrinsics import DotUnit
+from ..dot_products.dot_units import DotUnit
 from ..dot_products.find_dot import factors_of
 from ..entry_function import entry_function
 from .find_matrix import FEWEST_BYTES, are_axes, depends, growth, simplified

@@ -16,8 +16,8 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
-from ..dot_products.dot_intrinsics import DotUnit
 from ..dot_products.dot_rule import FEWEST_USES, IMPORTED, pack_weights
+from ..dot_products.dot_units import DotUnit
 from ..dot_products.find_dot import factors_of
 from ..register_tiles.tiling import (
     FINISHED,

@@ -16,8 +16,9 @@ from tvm.s_tir.meta_schedule.schedule_rule import AddRFactor, ScheduleRule
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from tvm.target import Target
 
-from ..dot_products.dot_intrinsics import BYTES, HALVES, dot_unit, half_unit
+from ..dot_products.dot_intrinsics import BYTES, HALVES
 from ..dot_products.dot_rule import DotProducts
+from ..dot_products.dot_units import dot_unit, half_unit
 from ..matrix_tiles.find_matrix import matrix_units
 from ..matrix_tiles.tile_kind import PREFIX
 from ..matrix_tiles.tile_rule import MatrixTiles

@@ -25,6 +25,7 @@ from .attention_packing import (
     compute_stage,
 )
 from .attention_tiles import tiled_rows
+from .few_rows import FEW_ROWS_RULE, AsTheyLie
 
 ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attention_in_tiles"
 """The schedule rules that the kernel asks for: that of vectors, or that of matrix tiles."""
@@ -65,6 +66,7 @@ def attention(
     axes: Sequence[int],
     *,
     halves: bool = False,
+    packs: bool = True,
 ) -> te.Tensor:
     """The softmax of queries times keys, times values.
 
@@ -73,6 +75,7 @@ def attention(
     - ``values``: of (*batch, columns, width).
     - ``axes``: the order of the axes of the result, the last one last.
     - ``halves``: whether the factors of both products are rounded to bfloat16; the depth is even.
+    - ``packs``: whether keys and values are packed; else they are read as they lie (``few_rows``).
 
     Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns that
     are no multiple of ``row_unit`` and ``LANES`` are padded: with copies of the last row and of
@@ -81,29 +84,19 @@ def attention(
     batch, rows, columns = extents.batch, extents.rows, extents.columns
     depth, width = extents.depth, extents.width
     in_tiles = tiled_rows(extents) if halves else None
+    rule = ATTENTION_RULE if in_tiles is None else TILED_RULE
     padded_rows = in_tiles or _padded(rows, row_unit(rows))
-    panels = -(-columns // LANES)
-
     packing = InPairs(extents) if halves else Packing(extents)
+    if not packs:
+        rule, padded_rows, packing = FEW_ROWS_RULE, rows, AsTheyLie(extents)
     packed_queries = compute_stage(
         (*batch, padded_rows, depth),
         lambda *at: packing.stored(queries(*at[:-2], at_most(at[-2], rows, padded_rows), at[-1])),
         "queries",
     )
-    key = packing.keys(keys)
     value_of = packing.values(values)
-
-    d = te.reduce_axis((0, depth), "d")
-    by_panel = (*batch, padded_rows, panels, LANES)
-    scores = compute_stage(
-        by_panel,
-        lambda *at: te.sum(
-            packing.loaded(packed_queries(*at[:-2], d))
-            * packing.loaded(key(*at[:-3], d, *at[-2:])),
-            axis=[d],
-        ),
-        "scores",
-    )
+    by_panel = (*batch, padded_rows, extents.panels, LANES)
+    scores = packing.scores(padded_rows, packed_queries, keys)
 
     def logit(*at: Any) -> Any:
         row, column = at_most(at[-3], rows, padded_rows), column_of(at[-2], at[-1], columns)
@@ -144,7 +137,7 @@ def attention(
         (*batch, padded_rows, width),
         mean,
         name="normal",
-        attrs={"schedule_rule": ATTENTION_RULE if in_tiles is None else TILED_RULE},
+        attrs={"schedule_rule": rule},
     )
     shape = (*batch, rows, width)
     return compute_stage(

@@ -12,12 +12,14 @@ from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_s
 from ...layout.transposes import axes_of
 from .attention_compute import Masks
 from .attention_packing import LANES, Extents
+from .few_rows import LEAST_LANES, lanes_of
 from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
 """What tiles and vectors need: of fewer rows and columns too many would be padding, and the width
-of a value has to be a multiple of the last."""
+of a value has to be a multiple of the last. Fewer rows are for ``few_rows``."""
 
+_BEFORE_SOFTMAX = RESHAPES | {"relax.add", "relax.where", "relax.multiply", "relax.divide"}
 
 _LEAST_SCALE = 1e-30
 """The least factor of the scores, and the inverse of the largest: numbers of float32 by far."""
@@ -33,6 +35,11 @@ class Attention:
     values: Operand
     mask: Masks[Operand]
     axes: Shape
+
+    @property
+    def packs(self) -> bool:
+        """Whether keys and values are packed: for a few rows they are read as they lie."""
+        return self.extents.rows >= LEAST_ROWS
 
 
 def find_attentions(function: relax.Function) -> dict[Var, Attention]:
@@ -62,16 +69,28 @@ def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict
 def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
     """The shapes that the kernel's scores may have: that of the softmax and those in front of it.
 
-    A mask of each window, behind a reshape that joins images and windows, has no place there.
+    A mask of each window, behind a reshape that joins images and windows, has no place there. The
+    rows of heads that share keys (``group_heads``) are those of one.
     """
     shapes = [shape_of(expr)]
-    while operator_name(value := bindings.value_of(expr)) in RESHAPES | {"relax.add"}:
-        scores = [each for each in value.args if shape_of(each)[-2:] == shapes[0][-2:]]
+    *batch, rows, columns = shapes[0]
+    while (name := operator_name(value := bindings.value_of(expr))) in _BEFORE_SOFTMAX:
+        scores = [
+            each
+            for each in value.args
+            if shape_of(each)[-1:] == (columns,) and prod(shape_of(each)) == prod(shapes[0])
+        ]
         if not scores:
             break
         expr = scores[0]
-        if len(shape_of(expr)) > 2 and shape_of(expr) not in shapes:
-            shapes.append(shape_of(expr))
+        own = shape_of(expr)
+        if name in RESHAPES and own[-2] != rows:
+            together = own[-2] // rows
+            if together * rows != own[-2] or batch[-1] % together:
+                break
+            own = (*batch[:-1], batch[-1] // together, own[-2], columns)
+        if len(own) > 2 and own not in shapes:
+            shapes.append(own)
     return shapes
 
 
@@ -85,10 +104,10 @@ def _attention_of(
     if scores is None or product is None:
         return {}
     (first, mask), (second, result, axes, blank) = scores, product
-    depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
-    if rows < LEAST_ROWS or columns < LEAST_COLUMNS or width % LEAST_WIDTH:
+    if shape_of(first)[-2:] != (rows, columns) or shape_of(second)[-2] != rows:
         return {}
-    if 0 in (*batch, depth, width):
+    depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
+    if columns < LEAST_COLUMNS or width % LEAST_WIDTH or 0 in (*batch, rows, depth, width):
         return {}
     queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
     keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
@@ -97,7 +116,15 @@ def _attention_of(
     if not _LEAST_SCALE < abs(mask.scale) < 1 / _LEAST_SCALE:
         return {}
     extents = Extents(tuple(batch), rows, columns, depth, width)
+    if rows < LEAST_ROWS and not _lie_in_vectors(extents, keys, values):
+        return {}
     return {result: Attention(extents, queries, keys, values, mask, axes)}
+
+
+def _lie_in_vectors(extents: Extents, keys: Operand, values: Operand) -> bool:
+    """True if each key and each value of an attention is contiguous, and vectors divide it."""
+    strides = keys.view.strides[-2], values.view.strides[-1]
+    return strides == (1, 1) and lanes_of(extents.depth) >= LEAST_LANES
 
 
 def _scores(
@@ -112,7 +139,7 @@ def _scores(
     name, own = operator_name(value), shape_of(value)
     if not isinstance(expr, relax.Var) or bindings.only_user(expr) is None:
         return None
-    if not is_float32(value) or own[-2:] != shape[-2:] or prod(own) != prod(shape):
+    if not is_float32(value) or own[-1:] != shape[-1:] or prod(own) != prod(shape):
         return None
     follow = partial(_scores, bindings)
     if name == "relax.matmul":
@@ -179,7 +206,7 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
             blank = _blank_rows(bindings, value, weights, shape)
             if blank is None:
                 return None
-        elif name not in RESHAPES or shape_of(user)[-2:] != shape[-2:]:
+        elif name not in RESHAPES or shape_of(user)[-1:] != shape[-1:]:
             break
         weights, user = user, bindings.only_user(user)
     if operator_name(value) != "relax.matmul" or not value.args[0].same_as(weights):

@@ -61,6 +61,21 @@ class Packing:
         """A stored number, in float32."""
         return value
 
+    def scores(self, rows: int, queries: Element, keys: Element) -> te.Tensor:
+        """The products of keys and queries at indices of (*batch, rows, panels, lanes).
+
+        ``rows``: with those that are padded. ``queries``: as they are stored. ``keys``: at indices
+        of (*batch, depth, columns).
+        """
+        one, key = self._extents, self.keys(keys)
+        d = te.reduce_axis((0, one.depth), "d")
+
+        def product(*at: Any) -> Any:
+            query = self.loaded(queries(*at[:-2], d))
+            return te.sum(query * self.loaded(key(*at[:-3], d, *at[-2:])), axis=[d])
+
+        return compute_stage((*one.batch, rows, one.panels, LANES), product, "scores")
+
     def keys(self, keys: Element) -> Element:
         """The stored key at indices of (*batch, depth, panels, lanes)."""
         one = self._extents

@@ -6,12 +6,7 @@ import math
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from ....search_strategy.dot_products.dot_intrinsics import (
-    HALF,
-    Dot,
-    imported_code,
-    register_dots,
-)
+from ....search_strategy.dot_products.dot_intrinsics import imported_code
 from ....search_strategy.dot_products.dot_rule import IMPORTED
 from ....search_strategy.matrix_tiles.tile_loops import TileCopies
 from ....search_strategy.register_tiles.tiling import FINISHED, perfect_tile
@@ -26,12 +21,19 @@ from .attention_tiles import (
     multiply_values,
     panels_first,
 )
+from .stages import (
+    half_dot,
+    inline_others,
+    is_of_halves,
+    products_of_values,
+    reduce_lanes,
+    sample,
+    tensorize,
+    vectorize,
+)
 
-_MOST_ROWS, _MOST_PANELS, _MOST_VECTORS = 8, 4, 4
-"""The most rows, panels of keys, and vectors of values that are computed together."""
-
-_MOST_COLUMNS = 512
-"""The most values that are kept in the first cache while they serve all rows of a tile."""
+_MOST_ROWS, _MOST_PANELS = 8, 4
+"""The most rows, and panels of keys, that are computed together."""
 
 _OF_A_TILE = (
     *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
@@ -41,6 +43,8 @@ _OF_A_TILE = (
 
 
 _PACKED = ("keys", "values")
+
+_STAGES = (*_OF_A_TILE, *_PACKED, "normal")
 
 _MOST_TILE_ROWS, _MOST_TILE_BYTES = 64, 1 << 21
 """The most rows of a tile, and the bytes that its scores and weights may take: those of a second
@@ -54,7 +58,7 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     panels of scores, and rows times vectors of values. What follows the attention in the kernel is
     computed for a tile too.
     """
-    last = _inline_others(schedule)
+    last = inline_others(schedule, _STAGES)
     beforehand = schedule.copy()
     _pack(schedule, _tile(schedule, normal, last))
     _tile(beforehand, normal, last)
@@ -64,7 +68,7 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
 
 def schedule_attention_in_tiles(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     """The same with the products of bfloat16 in matrix tiles, for each combination of tiles."""
-    last = _inline_others(schedule)
+    last = inline_others(schedule, _STAGES)
     spaces = []
     for tiles in attention_tiles(schedule):
         # TVM copies no schedule that has intrinsics.
@@ -82,35 +86,16 @@ def _pack(schedule: Schedule, head: LoopRV | None = None) -> None:
         block = schedule.get_sblock(name)
         if head is not None:
             schedule.compute_at(block, head, preserve_unit_loops=True)
-            if _is_of_halves(schedule):
+            if is_of_halves(schedule):
                 # LLVM takes 20 s for some hundred vectors of elements gathered one by one.
                 schedule.annotate(schedule.get_loops(block)[1], "pragma_auto_unroll_max_step", 0)
     for name in _PACKED:
         block = schedule.get_sblock(name)
-        if _is_of_halves(schedule):
+        if is_of_halves(schedule):
             schedule.fuse(*schedule.get_loops(block)[-2:])
-            _vectorize(schedule, block, PAIR * LANES)
+            vectorize(schedule, block, PAIR * LANES)
         else:
-            _vectorize(schedule, block)
-
-
-def _is_of_halves(schedule: Schedule) -> bool:
-    """True if the products are of bfloat16."""
-    (queries,) = schedule.get(schedule.get_sblock("queries")).writes
-    return str(queries.source.dtype) == HALF
-
-
-def _inline_others(schedule: Schedule) -> SBlockRV:
-    """Inline what is no stage, and return the block of the result."""
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    *others, last = [
-        block
-        for block in blocks
-        if schedule.get(block).name_hint not in (*_OF_A_TILE, *_PACKED, "normal")
-    ]
-    for block in others:
-        schedule.compute_inline(block)
-    return last
+            vectorize(schedule, block)
 
 
 def _tile(
@@ -124,16 +109,16 @@ def _tile(
     unit = row_unit(extent) if tiles is None else tiles.rows
     together: ExprRV | int = unit
     if tiles is None:
-        together = _sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
+        together = sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
     row_bytes = 8 * _columns(schedule)
-    tile_rows = _sample(schedule, _tile_extents(extent, unit, row_bytes))
-    if _is_of_halves(schedule):
+    tile_rows = sample(schedule, _tile_extents(extent, unit, row_bytes))
+    if is_of_halves(schedule):
         # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
         batch = [schedule.fuse(*batch)]
         schedule.parallel(batch[-1])
         schedule.annotate(batch[-1], FINISHED, 1)
         # Around all loops: one that is unrolled would bring the functions along many times.
-        dots = [_dot(each) for each in sorted({LANES, lanes})]
+        dots = [half_dot(each) for each in sorted({LANES, lanes})]
         code = " ".join(str(imported_code(dot)) for dot in dots)
         schedule.annotate(batch[-1], IMPORTED, code if tiles is None else tiles.code)
     mixed, scores = block("mixed"), block("scores")
@@ -143,7 +128,7 @@ def _tile(
         copied = {"mixed": copy_values(schedule, mixed), "scores": copy_keys(schedule, scores)}
     tile, inner = schedule.split(rows, [None, tile_rows])
     schedule.split(inner, [None, together])
-    _vectorize(schedule, normal)
+    vectorize(schedule, normal)
     for name in _OF_A_TILE:
         of = copied.get(name)
         # Behind a product what it is stored by, before it what it is loaded by.
@@ -151,22 +136,16 @@ def _tile(
         for stage in stages:
             schedule.compute_at(stage, tile, preserve_unit_loops=True)
     schedule.reverse_compute_at(last, tile, preserve_unit_loops=True)
-    _vectorize(schedule, last)
+    vectorize(schedule, last)
     if tiles is None:
         _products_of_keys(schedule, scores, together)
-        _products_of_values(schedule, mixed, together, lanes)
+        products_of_values(schedule, mixed, together, lanes)
     else:
         multiply_keys(schedule, scores, copied["scores"], tiles.of_keys)
         multiply_values(schedule, mixed, copied["mixed"], tiles.of_values)
-    for name in ("largest_of_lane", "total_of_lane"):
-        *_, lane, panel = schedule.get_loops(block(name))
-        schedule.reorder(panel, lane)
-        schedule.vectorize(lane)
+    reduce_lanes(schedule)
     for name in ("queries", "weights"):
-        _vectorize(schedule, block(name))
-    for name in ("largest", "total"):
-        # Vectors of rows would gather their lanes. MetaSchedule leaves loops with a mark alone.
-        schedule.annotate(schedule.get_loops(block(name))[-1], "is_scalar", 1)
+        vectorize(schedule, block(name))
     return batch[-1]
 
 
@@ -183,68 +162,16 @@ def _tile_extents(rows: int, unit: int, row_bytes: int) -> list[int]:
     return [n for n in extents if n <= most] or extents[:1]
 
 
-def _sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
-    share = 1.0 / len(candidates)
-    return schedule.sample_categorical(candidates, [share] * len(candidates))
-
-
 def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV | int) -> None:
     *_, rows, panels, lane, depth = schedule.get_loops(scores)
     row, register_row = schedule.split(rows, [None, together])
     outer, panel = perfect_tile(schedule, panels, 2, _MOST_PANELS)
     for loop in (register_row, panel):
         schedule.unroll(loop)
-    if _is_of_halves(schedule):
+    if is_of_halves(schedule):
         step, pair = schedule.split(depth, [None, PAIR])
         schedule.reorder(outer, row, step, register_row, panel, lane, pair)
-        _tensorize(schedule, (step, panel, lane), LANES)
+        tensorize(schedule, (step, panel, lane), LANES)
     else:
         schedule.reorder(outer, row, depth, register_row, panel, lane)
         schedule.vectorize(lane)
-
-
-def _products_of_values(
-    schedule: Schedule, mixed: SBlockRV, together: ExprRV | int, lanes: int
-) -> None:
-    *_, rows, width, columns = schedule.get_loops(mixed)
-    row, register_row = schedule.split(rows, [None, together])
-    vectors, lane = schedule.split(width, [None, lanes])
-    outer, vector = perfect_tile(schedule, vectors, 2, _MOST_VECTORS)
-    for loop in (register_row, vector):
-        schedule.unroll(loop)
-    if _is_of_halves(schedule):
-        steps, pair = schedule.split(columns, [None, PAIR])
-        part, step = perfect_tile(schedule, steps, 2, _MOST_COLUMNS // PAIR)
-        schedule.reorder(part, outer, row, step, register_row, vector, lane, pair)
-        _tensorize(schedule, (part, vector, lane), lanes)
-    else:
-        part, column = perfect_tile(schedule, columns, 2, _MOST_COLUMNS)
-        schedule.reorder(part, outer, row, column, register_row, vector, lane)
-        schedule.vectorize(lane)
-
-
-def _tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: int) -> None:
-    """Add up pairs of bfloat16 by an intrinsic.
-
-    ``loops``: the outermost one that adds up; the one around the loop over so many ``lanes``; and
-    that loop, around one over the pair.
-    """
-    sums, around, lane = loops
-    register_dots()
-    block = schedule.blockize(lane)
-    zeros = schedule.decompose_reduction(block, sums)
-    schedule.vectorize(schedule.get_loops(schedule.get_child_blocks(zeros)[0])[-1])
-    for loop in (around, schedule.get_loops(zeros)[-1]):
-        schedule.annotate(loop, FINISHED, 1)
-    schedule.tensorize(block, _dot(lanes).name)
-
-
-def _dot(lanes: int) -> Dot:
-    return Dot(lanes, PAIR, HALF, HALF)
-
-
-def _vectorize(schedule: Schedule, block: SBlockRV, lanes: int = LANES) -> None:
-    """Vectorise the innermost loop of a block, in vectors of so many floats where they fit."""
-    loop = schedule.get_loops(block)[-1]
-    extent = int(schedule.get(loop).extent)
-    schedule.vectorize(schedule.split(loop, [None, math.gcd(extent, lanes)])[1])

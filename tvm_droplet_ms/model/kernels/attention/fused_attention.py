@@ -78,7 +78,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
             done = Masks(mask.scale, added, condition, mask.fill, mask.fills_where, blank)
             halves = self.halves and found.extents.depth % PAIR == 0
             factors_of = (found.extents, queries, keys, values, done, found.axes)
-            return attention(*factors_of, halves=halves)
+            return attention(*factors_of, halves=halves and found.packs, packs=found.packs)
 
         return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
 

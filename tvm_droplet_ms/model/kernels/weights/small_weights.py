@@ -11,11 +11,8 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ....search_strategy.dot_products.dot_intrinsics import (
-    MOST_OF_SMALL,
-    SMALL_WEIGHTS,
-    dot_unit,
-)
+from ....search_strategy.dot_products.dot_intrinsics import MOST_OF_SMALL, SMALL_WEIGHTS
+from ....search_strategy.dot_products.dot_units import dot_unit
 from ...bindings import array_of
 from .weight_reuse import is_kernel_call
 

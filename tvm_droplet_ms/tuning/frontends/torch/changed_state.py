@@ -46,20 +46,20 @@ def _held(program: Any) -> dict[str, Any]:
     return {**dict(program.named_buffers()), **program.state_dict, **program.constants}
 
 
-def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
+def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]:
     """Export a decomposed program again, as one that changes nothing.
 
     A buffer that it changes becomes an input behind the others. The new values of buffers and
     inputs become outputs behind the others: those of buffers, in the order of the inputs, first.
-    Returns the program and a sentence for the user, or the same program and none. Raises
-    ``ModelError`` if the program leaves extents open.
+    Returns the program, a sentence for the user, and the names of the inputs that are changed; or
+    the same program and none. Raises ``ModelError`` if the program leaves extents open.
     """
     kinds = torch.export.graph_signature.OutputKind
     returned = (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)
     signature = program.graph_signature
     changed = [spec for spec in signature.output_specs if spec.kind not in returned]
     if not changed:
-        return program, []
+        return program, [], []
     targets = [spec.target for spec in changed]
     own = torch.export.graph_signature.InputKind.USER_INPUT
     taken = [spec for spec in signature.input_specs if spec.kind is own]
@@ -82,11 +82,13 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str]]:
     with torch.no_grad():
         exported = torch.export.export(module, (), examples, strict=False)
     inputs = _some([spec.arg.name for spec in buffers])
+    written = [s.arg.name for s in signature.input_specs if {s.target, s.arg.name} & {*targets}]
     as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
-    return exported, [
+    note = (
         f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
-        "are outputs behind the others"
-    ]
+        "are outputs behind the others; rows are written into the tensors that are passed"
+    )
+    return exported, [note], written
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....model.decoding.in_place import give_away
 from ....session.errors import ModelError
 from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
 from ..relax import bind_shapes
@@ -38,7 +39,7 @@ def import_torch(
     try:
         merge_aliases(torch, program)
         simple = decompose(torch, program)
-        changeless, changes = return_changes(torch, simple)
+        changeless, changes, written = return_changes(torch, simple)
         if changes:
             notes += changes
             program, simple = changeless, decompose(torch, changeless)
@@ -56,7 +57,7 @@ def import_torch(
             f"the model is of {' and '.join(half)}: it is computed in float32, its weights are "
             "converted, its inputs and outputs have the types that it declares"
         )
-    mod = bind_shapes(_relax_of(torch, simple), shapes or {})
+    mod = give_away(bind_shapes(_relax_of(torch, simple), shapes or {}), written)
     return ImportedModel(
         mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
     )

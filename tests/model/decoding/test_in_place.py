@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows are written into what the caller gives away, and nowhere else: compared with NumPy."""
+
+import numpy as np
+import pytest
+from graphs import apply
+
+import tvm
+from tvm import relax
+from tvm_droplet_ms.model.decoding.in_place import give_away, write_in_place
+
+op = relax.op
+
+
+def cached(shape, axis, *, after=lambda emit, cache, new: new, is_reversed=False):
+    """``cache[..., position, ...] = row``, and twice of what ``after`` gives."""
+    builder = relax.BlockBuilder()
+    of_row = [1 if n == axis else extent for n, extent in enumerate(shape)]
+    cache, row = (
+        relax.Var(name, relax.TensorType(each, "float32"))
+        for name, each in (("cache", shape), ("row", of_row))
+    )
+    position = relax.Var("position", relax.TensorType([1] * len(shape), "int64"))
+    column = [-1 if n == axis else 1 for n in range(len(shape))]
+    numbers = np.arange(shape[axis])[:: -1 if is_reversed else 1].reshape(column)
+    places = relax.const(numbers, "int64")
+    with builder.function("main", [cache, position, row]):
+        with builder.dataflow():
+            emit = builder.emit
+            new = emit(op.where(emit(op.equal(places, position)), row, cache))
+            double = emit(op.multiply(after(emit, cache, new), relax.const(2.0)))
+            outputs = builder.emit_output(relax.Tuple([double, new]))
+        builder.emit_func_output(outputs)
+    return builder.get()
+
+
+def run(mod, cache, position, row):
+    """The outputs, and the cache that was given."""
+    machine = relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
+    place = np.full([1] * cache.ndim, position, "int64")
+    given = tvm.runtime.tensor(cache)
+    outputs = machine["main"](given, tvm.runtime.tensor(place), tvm.runtime.tensor(row))
+    return [output.numpy() for output in outputs], given.numpy()
+
+
+def arrays_of(shape, axis):
+    generator = np.random.default_rng(0)
+    of_row = [1 if n == axis else extent for n, extent in enumerate(shape)]
+    return (generator.standard_normal(each).astype("float32") for each in (shape, of_row))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3, 7, 4), 2), ((5, 4), 0), ((6,), 0)])
+@pytest.mark.parametrize("position", [0, 3, 99, -1])
+def test_a_row_is_written_into_the_cache_that_is_given_away(shape, axis, position):
+    """Outside of the cache nothing is written, as the choice that it was says."""
+    mod = apply(write_in_place(), give_away(cached(shape, axis), ["cache"]))
+    cache, row = arrays_of(shape, axis)
+    expected = cache.copy()
+    if 0 <= position < shape[axis]:
+        expected[(slice(None),) * axis + (slice(position, position + 1),)] = row
+    (double, new), given = run(mod, cache, position, row)
+    for found in (new, given):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(double, 2 * expected)
+
+
+def test_a_cache_that_is_not_given_away_is_copied():
+    mod = apply(write_in_place(), cached((5, 4), 0))
+    cache, row = arrays_of((5, 4), 0)
+    (_, new), given = run(mod, cache, 2, row)
+    np.testing.assert_array_equal(new[2:3], row)
+    np.testing.assert_array_equal(given, cache)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"after": lambda emit, cache, new: cache}, id="the old cache is read"),
+        pytest.param({"is_reversed": True}, id="the places are no count"),
+    ],
+)
+def test_what_else_reads_the_cache_sees_the_old_one(options):
+    mod = give_away(cached((5, 4), 0, **options), ["cache"])
+    after = apply(write_in_place(), mod)
+    assert "call_tir_inplace" not in after.script()
+    cache, row = arrays_of((5, 4), 0)
+    (double, new), given = run(after, cache, 1, row)
+    np.testing.assert_array_equal(given, cache)
+    place = 3 if options.get("is_reversed") else 1
+    np.testing.assert_array_equal(new[place : place + 1], row)
+    np.testing.assert_array_equal(double, 2 * (cache if "after" in options else new))

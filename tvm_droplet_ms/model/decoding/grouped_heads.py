@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with few rows whose heads share keys and values, without the copies of these.
+
+Attention of grouped queries (Ainslie et al., 2023) has fewer heads of keys than of queries. Models
+repeat the keys for each query, which at one row a step is most of the memory that they move.
+"""
+
+from math import prod
+
+import numpy as np
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, operator_name, static_shape
+from ..layout.transposes import axes_of
+from ..rewriting import Emit, binding_pass, stateless
+
+FEW_ROWS = 8
+"""From so many rows on a product is bound by its arithmetic, and copies cost little."""
+
+_MATMUL = "relax.matmul"
+_RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+_MOST_ELEMENTS = 1 << 27
+"""The most elements of a factor whose places are followed one by one."""
+
+
+def group_heads() -> tvm.transform.Pass:
+    """Make a pass that multiplies all rows which share a repeated factor by the factor itself.
+
+    For ``matmul(a, b)`` where ``b`` is a tensor whose heads are repeated, each ``count`` times side
+    by side, and ``a`` has less than ``FEW_ROWS`` rows. The rows of ``count`` heads become those of
+    one. Returns the pass.
+    """
+    return binding_pass("GroupHeads", stateless(_grouped), [_MATMUL])
+
+
+def _grouped(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+    if operator_name(value) != _MATMUL:
+        return None
+    left, right = (static_shape(each) for each in value.args)
+    if left is None or right is None or len(left) != len(right) or len(left) < 3:
+        return None
+    if left[:-2] != right[:-2] or left[-2] >= FEW_ROWS or 0 in left + right:
+        return None
+    once = _once(bindings, value.args[1], right, emit)
+    if once is None:
+        return None
+    heads = (static_shape(once) or ())[-3]
+    rows = left[-2] * (left[-3] // heads)
+    few = emit(relax.op.reshape(value.args[0], [*left[:-3], heads, rows, left[-1]]))
+    product = emit(relax.op.matmul(few, once, value.attrs.out_dtype or None))
+    return relax.op.reshape(product, [*left[:-1], right[-1]])
+
+
+def _once(
+    bindings: Bindings, factor: Expr, shape: tuple[int, ...], emit: Emit
+) -> relax.Expr | None:
+    """A factor without its repeated heads, or None where no heads are repeated side by side."""
+    steps: list[relax.Call] = []
+    source, own = factor, shape
+    while prod(own) == prod(shape):
+        value = bindings.value_of(source)
+        if operator_name(value) not in _MOVES:
+            return None
+        steps.append(value)
+        source = value.args[0]
+        own = static_shape(source) or (0,)
+    count = prod(shape) // max(1, prod(own))
+    if prod(shape) > _MOST_ELEMENTS or count * prod(own) != prod(shape) or shape[-3] % count:
+        return None
+    start = np.arange(prod(own), dtype="int32")
+    places = start.reshape(own)
+    for step in reversed(steps):
+        places = _moved(step, places)
+    *batch, heads, rows, columns = shape
+    grouped = places.reshape(*batch, heads // count, count, rows, columns)
+    if not (grouped == grouped[..., :1, :, :]).all():
+        return None
+    first = grouped[..., 0, :, :]
+    if (first.reshape(-1) == start).all():
+        return emit(relax.op.reshape(source, first.shape))
+    turned = first.swapaxes(-1, -2)
+    if (turned.reshape(-1) == start).all():
+        whole = emit(relax.op.reshape(source, turned.shape))
+        axes = list(range(first.ndim))
+        return emit(relax.op.permute_dims(whole, [*axes[:-2], axes[-1], axes[-2]]))
+    return None
+
+
+def _moved(call: relax.Call, array: np.ndarray) -> np.ndarray:
+    """What a call that moves elements makes of an array."""
+    name, shape = operator_name(call), static_shape(call) or ()
+    if name == "relax.broadcast_to":
+        return np.broadcast_to(array, shape)
+    if name == "relax.permute_dims":
+        return np.transpose(array, axes_of(call, array.ndim))
+    if name == "relax.repeat":
+        axis = None if call.attrs.axis is None else int(call.attrs.axis)
+        return np.repeat(array, int(call.attrs.repeats), axis)
+    return array.reshape(shape)
+
+
+_MOVES = {*_RESHAPES, "relax.broadcast_to", "relax.permute_dims", "relax.repeat"}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of a few queries, as at each step of a decoder, whose keys and values lie in a cache.
+
+It is bound by the memory that keys and values are read from, so that they are read once, as they
+lie, and nothing is packed. A key's products with a query are added up lane by lane, and the lanes
+by halves.
+"""
+
+import math
+from typing import Any
+
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from ....search_strategy.dot_products.dot_intrinsics import register_dots
+from ....search_strategy.dot_products.lane_sums import lane_sum
+from ....search_strategy.register_tiles.tiling import FINISHED
+from .attention_packing import LANES, Element, Packing, column_of, compute_stage
+from .stages import (
+    inline_others,
+    products_of_values,
+    reduce_lanes,
+    sample,
+    vectorize,
+)
+
+FEW_ROWS_RULE = "tvm_droplet_ms.attention_of_few_rows"
+"""The schedule rule that the kernel asks for."""
+
+LEAST_LANES = 4
+"""The shortest vectors that keys are read in."""
+
+_TOGETHER = (1, 2, 4)
+"""How many keys may be multiplied together."""
+
+_MOST_SUMS = 16
+"""The vectors of sums that the registers hold beside the factors."""
+
+_OF_A_HEAD = (
+    *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
+    *("scores", "products", "queries"),
+)
+"""The stages that are computed for a head, the last one first."""
+
+
+class AsTheyLie(Packing):
+    """Keys and values are read where they are; the lanes of a vector are parts of a key."""
+
+    def scores(self, rows: int, queries: Element, keys: Element) -> te.Tensor:
+        """The products at indices of (*batch, rows, panels, lanes); see ``Packing``."""
+        one = self._extents
+        vector = lanes_of(one.depth)
+        part = te.reduce_axis((0, one.depth // vector), "part")
+        lane = te.reduce_axis((0, vector), "lane")
+
+        def product(*at: Any) -> Any:
+            *batch, row, panel, column, place = at
+            d = part * vector + place
+            key = keys(*batch, d, column_of(panel, column, one.columns))
+            return te.sum(queries(*batch, row, d) * key, axis=[part])
+
+        partial = compute_stage((*one.batch, rows, one.panels, LANES, vector), product, "products")
+        return compute_stage(
+            (*one.batch, rows, one.panels, LANES),
+            lambda *at: te.sum(partial(*at, lane), axis=[lane]),
+            "scores",
+        )
+
+    def values(self, values: Element) -> Element:
+        """The value itself."""
+        return values
+
+
+def lanes_of(depth: int) -> int:
+    """The lanes of the vectors that a key consists of, or a value."""
+    return math.gcd(depth, LANES)
+
+
+def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
+    """The design space: how many keys, and vectors of values, are multiplied together."""
+    block = schedule.get_sblock
+    last = inline_others(schedule, (*_OF_A_HEAD, "normal"))
+    *batch, rows, width = schedule.get_loops(normal)
+    count, lanes = int(schedule.get(rows).extent), lanes_of(int(schedule.get(width).extent))
+    # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
+    head = schedule.fuse(*batch)
+    schedule.parallel(head)
+    schedule.annotate(head, FINISHED, 1)
+    vectorize(schedule, normal)
+    for name in _OF_A_HEAD:
+        schedule.compute_at(block(name), head, preserve_unit_loops=True)
+    schedule.reverse_compute_at(last, head, preserve_unit_loops=True)
+    vectorize(schedule, last)
+    _products_of_keys(schedule, count)
+    products_of_values(schedule, block("mixed"), count, lanes)
+    reduce_lanes(schedule)
+    for name in ("queries", "weights"):
+        vectorize(schedule, block(name))
+    return [schedule]
+
+
+def _products_of_keys(schedule: Schedule, count: int) -> None:
+    """Some keys at a time: sums in registers, and their lanes added up.
+
+    ``count``: the rows.
+    """
+    scores, products = (schedule.get_sblock(name) for name in ("scores", "products"))
+    together = sample(schedule, [n for n in _TOGETHER if n * count <= _MOST_SUMS] or [1])
+    *_, rows, panel, column, lane = schedule.get_loops(scores)
+    columns, one = schedule.split(column, [None, together])
+    schedule.reorder(panel, columns, one, rows, lane)
+    schedule.compute_at(products, columns, preserve_unit_loops=True)
+    *_, row, _, key, place, part = schedule.get_loops(products)
+    schedule.reorder(part, key, row, place)
+    for loop in (one, rows, part, key, row):
+        schedule.unroll(loop)
+    schedule.vectorize(place)
+    *_, key, row, _ = schedule.get_loops(schedule.decompose_reduction(products, part))
+    for loop in (key, row):
+        schedule.unroll(loop)
+    _, *first, lane_of_panel = _by_rows(schedule, schedule.decompose_reduction(scores, panel))
+    schedule.vectorize(lane_of_panel)
+    for loop in (rows, place, row, first[-1]):
+        schedule.annotate(loop, FINISHED, 1)
+    register_dots()
+    schedule.tensorize(lane, lane_sum(int(schedule.get(lane).extent)))
+
+
+def _by_rows(schedule: Schedule, zeros: SBlockRV) -> list[LoopRV]:
+    """The loops over the first values of scores: rows, panels, and the lanes of one."""
+    *_, panel, columns, one, rows = schedule.get_loops(zeros)
+    schedule.reorder(rows, panel, columns, one)
+    return [rows, panel, schedule.fuse(columns, one)]

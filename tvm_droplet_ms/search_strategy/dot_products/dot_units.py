@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a CPU has for dot products of bytes, and of bfloat16."""
+
+from dataclasses import dataclass, replace
+
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
+
+from .dot_intrinsics import BYTES, HALVES, HALVES_DEPTH, SMALL_DEPTH, VNNI_DEPTH, WORDS_DEPTH
+
+
+@dataclass(frozen=True)
+class DotUnit:
+    """What a CPU has for dot products of numbers of some types.
+
+    - ``lanes``: of its vectors, the longest first.
+    - ``depth``: see ``Dot``.
+    - ``registers``: the number of its vector registers.
+    - ``dtypes``: the types.
+    - ``is_small``: whether it is for unsigned bytes with signed ones of 7 bits alone.
+    """
+
+    lanes: tuple[int, ...]
+    depth: int
+    registers: int
+    dtypes: tuple[str, ...] = BYTES
+    is_small: bool = False
+
+    @property
+    def widens(self) -> bool:
+        """Whether bytes have to be widened to words, as without VNNI."""
+        return self.dtypes == BYTES and self.depth == WORDS_DEPTH
+
+    @property
+    def of_small(self) -> "DotUnit":
+        """The instructions for weights of 7 bits."""
+        return replace(self, depth=SMALL_DEPTH, is_small=True)
+
+
+def dot_unit(target: Target) -> DotUnit | None:
+    """The instructions for bytes of a target; None for others than x86 CPUs with AVX2."""
+
+    def has(*features: str) -> bool:
+        return has_features(target, *features)
+
+    if not has("avx2"):
+        return None
+    if has("avx512vnni", "avx512vl"):
+        return DotUnit((16, 8, 4), VNNI_DEPTH, 32)
+    if has("avxvnni"):
+        return DotUnit((8, 4), VNNI_DEPTH, 16)
+    if has("avx512bw", "avx512vl"):
+        return DotUnit((16, 8, 4), WORDS_DEPTH, 32)
+    return DotUnit((8, 4), WORDS_DEPTH, 16)
+
+
+def half_unit(target: Target) -> DotUnit | None:
+    """The instructions for bfloat16 of a target; None for CPUs without AVX512_BF16."""
+    if not has_features(target, "avx512bf16", "avx512vl"):
+        return None
+    return DotUnit((16, 8, 4), HALVES_DEPTH, 32, HALVES)
+
+
+def has_features(target: Target, *features: str) -> bool:
+    return target.kind.name == "llvm" and bool(target_has_features(list(features), target))
