@@ -49,6 +49,17 @@ def test_a_cast_to_another_type_stays():
     assert left(there_and_back) == {"relax.astype": 2}
 
 
+def test_a_concatenation_of_one_tensor_and_a_broadcast_to_its_shape_are_dropped():
+    def alone(emit, x):
+        return emit(op.exp(emit(op.broadcast_to(emit(op.concat([x], 0)), (3, 4)))))
+
+    def two(emit, x):
+        return emit(op.broadcast_to(emit(op.concat([x, x], 0)), (2, 6, 4)))
+
+    assert left(alone) == {"relax.exp": 1}
+    assert left(two) == {"relax.concat": 1, "relax.broadcast_to": 1}
+
+
 @pytest.mark.parametrize(
     ("inputs", "is_causal"), [("qkv", 0), ("qkv", 1), ("qkvm", 0), ("qkvm", 1), ("qkvb", 0)]
 )

@@ -4,26 +4,35 @@
 import tvm_ffi
 
 import tvm
+from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, operator_name
 from ..rewriting import Emit, binding_pass, stateless
 
-CAST, WHERE, BROADCAST = "relax.astype", "relax.where", "relax.broadcast_to"
+CAST, WHERE, BROADCAST, CONCAT = (
+    f"relax.{name}" for name in ("astype", "where", "broadcast_to", "concat")
+)
 
 
 def drop_idle() -> tvm.transform.Pass:
     """Make a pass that drops casts and broadcasts to what a tensor is, and choices that are made.
 
     ONNX's ``Attention`` comes with both: a cast around each step, and a mask that hides nothing. A
-    choice is made where its condition is a constant, true everywhere or nowhere.
+    choice is made where its condition is a constant, true everywhere or nowhere. A concatenation
+    of one tensor is dropped, too.
     """
-    return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE, BROADCAST])
+    return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE, BROADCAST, CONCAT])
 
 
 def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
     name = operator_name(value)
     if name in (CAST, BROADCAST):
         operand = value.args[0]
+    elif name == CONCAT:
+        parts = value.args[0]
+        if not isinstance(parts, relax.Tuple) or len(parts.fields) != 1:
+            return None
+        operand = parts.fields[0]
     elif name == WHERE:
         condition = array_of(bindings.value_of(value.args[0]))
         if condition is None or condition.all() != condition.any():

@@ -42,29 +42,29 @@ def fits(stated: Sequence[int | str | None] | None, shape: Sequence[int]) -> boo
 
 
 def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Shapes as tuples of Python's ints. Raises ``ModelError`` if one is no positive int."""
+    """Shapes as tuples of Python's ints. Raises ``ModelError`` if one is no int of at least 0."""
     checked = {}
     for name, shape in shapes.items():
         if isinstance(shape, str) or not hasattr(shape, "__iter__"):
             raise ModelError(
-                f"shapes gives {name!r} the shape {shape!r}: expected a sequence of positive ints, "
+                f"shapes gives {name!r} the shape {shape!r}: expected a sequence of ints, "
                 f"such as shapes={{{name!r}: (1, 3, 224, 224)}}"
             )
         for extent in shape:
             if not _is_extent(extent):
                 raise ModelError(
-                    f"shapes gives {name!r} the extent {extent!r}: expected a positive int"
+                    f"shapes gives {name!r} the extent {extent!r}: expected an int, 0 or more"
                 )
         checked[name] = tuple(operator.index(extent) for extent in shape)
     return checked
 
 
 def check_dims(dims: Dims) -> dict[str, int]:
-    """Extents by name as Python's ints. Raises ``ModelError`` if one is no positive int."""
+    """Extents by name as Python's ints. Raises ``ModelError`` if one is no int of at least 0."""
     for name, extent in dims.items():
         if not _is_extent(extent):
             raise ModelError(
-                f"dims gives {name!r} the extent {extent!r}: expected a positive int, such as "
+                f"dims gives {name!r} the extent {extent!r}: expected an int, 0 or more, such as "
                 f"dims={{{name!r}: {_example(name)}}}"
             )
     return {name: operator.index(extent) for name, extent in dims.items()}
@@ -114,7 +114,7 @@ def named_extents(inputs: Sequence[DeclaredInput], shapes: Shapes, dims: Dims) -
 
 def _is_extent(value: Any) -> bool:
     try:
-        return not isinstance(value, bool) and operator.index(value) > 0
+        return not isinstance(value, bool) and operator.index(value) >= 0
     except TypeError:
         return False
 

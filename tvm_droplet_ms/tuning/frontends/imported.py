@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...model.bindings import weight_bytes
+from ...model.bindings import shape_of_type, weight_bytes
 from ...session.errors import ModelError
 from .identity import ModelIdentity
 from .integer_inputs import IntegerUse, integer_uses
@@ -175,17 +175,25 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
 
 
 def _check_outputs(function: relax.Function) -> None:
-    """Refuse an output that is a shape: it has no values that a caller could compare."""
-    kinds = [function.ret_ty]
+    """Refuse an output that is a shape, and outputs of which none has an element: no values that
+    a caller could compare."""
+    kinds, shapes = [function.ret_ty], []
     while kinds:
         kind = kinds.pop()
         if isinstance(kind, relax.TupleType):
             kinds += list(kind.fields)
+        elif isinstance(kind, relax.TensorType):
+            shapes.append(shape_of_type(kind))
         elif isinstance(kind, relax.ShapeType):
             raise ModelError(
                 "an output of the model is the shape of a tensor whose extents depend on data: "
                 "expected outputs that are tensors, export the model without it"
             )
+    if shapes and all(shape is not None and 0 in shape for shape in shapes):
+        raise ModelError(
+            "no output of the model has an element with these extents: pass extents of at least 1 "
+            "where an output depends on them"
+        )
 
 
 def _check_types(function: relax.Function) -> None:

@@ -122,10 +122,20 @@ def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
     ):
         warnings.simplefilter("ignore")
         try:
-            return from_onnx(model)
+            return from_onnx(model, shape_dict=_empty_inputs(model))
         # It raises errors of all kinds for what it cannot import.
         except Exception as error:
             message = refusal(model, error, is_open)
             # The builder ends here, and its lines with it.
             traceback.clear_frames(error.__traceback__)
     raise ModelError(message)
+
+
+def _empty_inputs(model: "onnx.ModelProto") -> dict[str, list[int]]:
+    """The shapes of the inputs with an extent of 0, which TVM's frontend takes for an open one."""
+    shapes = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input}
+    return {
+        name: [int(dim.dim_value) for dim in dims]
+        for name, dims in shapes.items()
+        if all(dim.HasField("dim_value") for dim in dims) and not all(d.dim_value for d in dims)
+    }

@@ -47,6 +47,8 @@ class Masks(Generic[Of]):
     - ``fill``: what replaces a score in the end where it is as ``fills_where`` is.
     - ``blank``: gives a boolean at such indices, the same for all columns: rows of weights that
       are 0 behind the softmax.
+    - ``blanks_nan``: whether weights that are no number are 0, as those of a row whose scores are
+      all minus infinity.
     """
 
     scale: float = 1.0
@@ -55,6 +57,7 @@ class Masks(Generic[Of]):
     fill: float = 0.0
     fills_where: bool = True
     blank: Of | None = None
+    blanks_nan: bool = False
 
 
 def attention(
@@ -127,11 +130,13 @@ def attention(
     )
 
     def mean(*at: Any) -> Any:
+        value, zero = mixed[at] / total[at[:-1]], tirx.const(0, "float32")
+        if masks.blanks_nan:
+            value = tirx.Select(total[at[:-1]] > zero, value, zero)
         if masks.blank is None:
-            return mixed[at] / total[at[:-1]]
+            return value
         row = at_most(at[-2], rows, padded_rows)
-        zero = tirx.const(0, "float32")
-        return tirx.Select(masks.blank(*at[:-2], row, 0), zero, mixed[at] / total[at[:-1]])
+        return tirx.Select(masks.blank(*at[:-2], row, 0), zero, value)
 
     normal = te.compute(
         (*batch, padded_rows, width),

@@ -103,7 +103,7 @@ def _attention_of(
     product = _product(bindings, var, shape)
     if scores is None or product is None:
         return {}
-    (first, mask), (second, result, axes, blank) = scores, product
+    (first, mask), (second, result, axes, blank, blanks_nan) = scores, product
     if shape_of(first)[-2:] != (rows, columns) or shape_of(second)[-2] != rows:
         return {}
     depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
@@ -112,7 +112,8 @@ def _attention_of(
     queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
     keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
     values = operand_of(bindings, second.args[1], (*batch, columns, width), may_scale=False)
-    mask = replace(mask, scale=mask.scale * queries.scale * keys.scale, blank=blank)
+    scale = mask.scale * queries.scale * keys.scale
+    mask = replace(mask, scale=scale, blank=blank, blanks_nan=blanks_nan)
     if not _LEAST_SCALE < abs(mask.scale) < 1 / _LEAST_SCALE:
         return {}
     extents = Extents(tuple(batch), rows, columns, depth, width)
@@ -184,13 +185,15 @@ class _Product(NamedTuple):
     """The product of weights and values.
 
     ``result``: the variable of its result, or of the transpose of it where one follows. ``axes``:
-    the order of its axes. ``blank``: the rows whose weights are 0.
+    the order of its axes. ``blank``: the rows whose weights are 0. ``blanks_nan``: whether weights
+    that are no number are 0.
     """
 
     matmul: relax.Call
     result: Var
     axes: Shape
     blank: Operand | None
+    blanks_nan: bool
 
 
 def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
@@ -198,7 +201,10 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
 
     ``var``: the softmax. ``shape``: that of the scores in the kernel.
     """
-    weights, user, blank = var, bindings.only_user(var), None
+    numbers = _without_nan(bindings, var)
+    blanks_nan = numbers is not None
+    weights = var if numbers is None else numbers
+    user, blank = bindings.only_user(weights), None
     value: Any = None
     while (value := bindings.values.get(user)) is not None:
         name = operator_name(value)
@@ -224,8 +230,23 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
         if transposed is not None:
             axes = axes_of(transposed, len(heads))
             if axes[-1] == len(heads) - 1:
-                return _Product(value, follower, axes, blank)
-    return _Product(value, user, identity, blank)
+                return _Product(value, follower, axes, blank, blanks_nan)
+    return _Product(value, user, identity, blank, blanks_nan)
+
+
+def _without_nan(bindings: Bindings, softmax: Var) -> Var | None:
+    """The choice that makes weights 0 where they are no number; None where there is none."""
+    users = bindings.users.get(softmax, [])
+    if len(users) != 2:
+        return None
+    check, choice = (bindings.values.get(user) for user in users)
+    if operator_name(check) != "relax.isnan" or operator_name(choice) != "relax.where":
+        return None
+    condition, chosen, other = choice.args
+    is_whole = shape_of(choice) == shape_of(softmax) and other.same_as(softmax)
+    if not is_whole or not condition.same_as(users[0]) or scalar_of(bindings, chosen) != 0.0:
+        return None
+    return users[1] if bindings.only_user(users[0]) is not None else None
 
 
 def _blank_rows(

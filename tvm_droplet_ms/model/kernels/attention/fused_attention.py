@@ -75,7 +75,8 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
                 return None
 
             queries, keys, values, condition, blank, *added = map(element, factors)
-            done = Masks(mask.scale, added, condition, mask.fill, mask.fills_where, blank)
+            chosen = mask.fill, mask.fills_where, blank, mask.blanks_nan
+            done = Masks(mask.scale, added, condition, *chosen)
             halves = self.halves and found.extents.depth % PAIR == 0
             factors_of = (found.extents, queries, keys, values, done, found.axes)
             return attention(*factors_of, halves=halves and found.packs, packs=found.packs)
