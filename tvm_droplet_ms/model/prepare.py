@@ -22,6 +22,7 @@ from .layout.convertible import drop_dropouts, expand_clips, place_constants
 from .layout.layout import convert_layout
 from .layout.reshapes import sink_reshapes
 from .layout.volumes import flatten_volumes
+from .narrow_weights.pack_weights import pack_weights
 from .shared_constants import share_constants
 from .stacks import concatenate_stacks, unstack_reductions
 from .transposed_convolution import split_transposed
@@ -54,6 +55,7 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),
             compute_in_integers(),
+            pack_weights(),
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),

@@ -18,6 +18,7 @@ from .halves.half_pool import legalize_max_pool
 from .pool_rules import register_pool_rules, register_rule
 from .staged_reduction import REDUCTIONS, legalize_reduction
 from .vector_math import vector_math
+from .weights.narrow_product import NARROW_RULE, schedule_narrow
 from .winograd.strips import register_winograd_rules
 
 
@@ -51,4 +52,5 @@ def register_schedule_rules() -> None:
     register_rule(ATTENTION_RULE, schedule_attention)
     register_rule(TILED_RULE, schedule_attention_in_tiles)
     register_rule(FEW_ROWS_RULE, schedule_few_rows)
+    register_rule(NARROW_RULE, schedule_narrow)
     register_winograd_rules()

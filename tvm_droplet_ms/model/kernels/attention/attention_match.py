@@ -240,7 +240,7 @@ def _without_nan(bindings: Bindings, softmax: Var) -> Var | None:
     if len(users) != 2:
         return None
     check, choice = (bindings.values.get(user) for user in users)
-    if operator_name(check) != "relax.isnan" or operator_name(choice) != "relax.where":
+    if choice is None or [*map(operator_name, (check, choice))] != ["relax.isnan", "relax.where"]:
         return None
     condition, chosen, other = choice.args
     is_whole = shape_of(choice) == shape_of(softmax) and other.same_as(softmax)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converters for weights of 4 and 8 bits that are scaled by blocks.
 
-The weights become float32 when the model is imported: what they stand for, exactly.
+Those of products become float32 for many rows, and stay packed for a few (``pack_weights``).
 """
 
 from collections.abc import Sequence
@@ -39,15 +39,20 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         elif points is not None:
             zeros = points.reshape(columns, blocks).astype("float32")
         of_blocks = scales.reshape(columns, blocks).astype("float32")
-        if order is not None:
-            flat = numbers.reshape(columns, -1)[:, :depth].astype("float32")
-            group = order.reshape(-1)[:depth]
-            weight = (flat - zeros[:, group]) * of_blocks[:, group]
+        group = np.arange(depth) // block if order is None else order.reshape(-1)[:depth]
+        by_row = numbers.reshape(columns, -1)[:, :depth]
+        if order is None and depth % block == 0:
+            by_row = by_row.reshape(columns, blocks, block)
+            zeros, of_blocks = zeros[..., None], of_blocks[..., None]
         else:
-            weight = (numbers.astype("float32") - zeros[..., None]) * of_blocks[..., None]
-            weight = weight.reshape(columns, -1)[:, :depth]
-        factor = relax.const(np.ascontiguousarray(weight.T), "float32")
-        product = bb.emit(relax.op.matmul(inputs[0], factor))
+            zeros, of_blocks = zeros[:, group], of_blocks[:, group]
+        # ``pack_weights`` looks for these operations, and keeps the numbers packed.
+        integers = relax.const(np.ascontiguousarray(by_row), "uint8")
+        weight = bb.emit(relax.op.astype(integers, "float32"))
+        weight = bb.emit(relax.op.subtract(weight, relax.const(zeros, "float32")))
+        weight = bb.emit(relax.op.multiply(weight, relax.const(of_blocks, "float32")))
+        weight = bb.emit(relax.op.reshape(weight, [columns, depth]))
+        product = bb.emit(relax.op.matmul(inputs[0], bb.emit(relax.op.permute_dims(weight))))
         return product if inputs[5] is None else relax.op.add(product, inputs[5])
 
 
@@ -68,7 +73,7 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
                 f"its data are of type {data.dtype} along axis {along}: expected uint8 along the "
                 "last axis"
             )
-        numbers = unpacked(data, bits).astype("float32")
+        numbers = unpacked(data, bits)
         block = int(attr.get("block_size", 128))
         extent = numbers.shape[along]
 
@@ -79,12 +84,28 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
         if points is not None:
             zeros = unpacked(points, bits).astype("float32")
             zeros = np.take(zeros, range(scales.shape[along]), along)
-        table = (numbers - spread(zeros)) * spread(scales.astype("float32"))
         indices = bb.emit(relax.op.astype(inputs[1], "int64"))
-        rows = relax.const(table.shape[axis], "int64")
+        rows = relax.const(numbers.shape[axis], "int64")
         is_negative = bb.emit(relax.op.less(indices, relax.const(0, "int64")))
         indices = bb.emit(relax.op.where(is_negative, relax.op.add(indices, rows), indices))
+        if (rank, axis, along) == (2, 0, 1) and extent % block == 0:
+            return _scaled_rows(bb, [numbers, zeros, scales], indices)
+        table = (numbers.astype("float32") - spread(zeros)) * spread(scales.astype("float32"))
         return relax.op.take(relax.const(table, "float32"), indices, axis=axis)
+
+
+def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
+    """Rows of bytes, minus the zero points of their blocks, times the scales of these."""
+    found = [
+        bb.emit(relax.op.take(relax.const(each, str(each.dtype)), indices, axis=0))
+        for each in tables
+    ]
+    numbers, zeros, scales = (bb.emit(relax.op.astype(each, "float32")) for each in found)
+    shape = [int(extent) for extent in numbers.ty.shape]
+    numbers = bb.emit(relax.op.reshape(numbers, [*shape[:-1], tables[2].shape[1], -1]))
+    zeros, scales = (bb.emit(relax.op.expand_dims(each, -1)) for each in (zeros, scales))
+    scaled = relax.op.multiply(bb.emit(relax.op.subtract(numbers, zeros)), scales)
+    return relax.op.reshape(bb.emit(scaled), shape)
 
 
 class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

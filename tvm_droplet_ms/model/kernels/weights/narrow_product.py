@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A product of a few rows of floats and packed weights of a few bits.
+
+It is bound by the memory that the weights are read from, so that they are unpacked in registers. In
+each block, ``sum(x * (number - zero) * scale)`` is ``scale * sum(x * number) - scale * zero *
+sum(x)``: the numbers become floats, and nothing else is done to each.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tvm import te, tirx, topi
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import SBlockRV
+
+from ....search_strategy.register_tiles.tiling import FINISHED
+from ..attention.stages import inline_others, sample, vectorize
+from .packing import LANES, WORD
+
+NARROW_RULE = "tvm_droplet_ms.narrow_product"
+"""The schedule rule that the kernel asks for."""
+
+_BY_RULE = {"schedule_rule": "None"}
+_STAGES = ("sums", "parts", "product")
+_PANELS, _WORDS = (2, 4, 8), (1, 2, 4)
+"""The panels, and the words of each, that may be unpacked together. One panel alone took 2.6 times
+as long."""
+
+_MOST_SUMS = 16
+"""The vectors of sums that the registers hold."""
+
+
+def narrow_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
+    """Make the kernel.
+
+    - ``types``: those of the rows, and of the words, scales and offsets of ``Packed``.
+    - ``bits``: of a number.
+
+    It returns values of shape (rows, columns), the columns of all panels.
+    """
+    names = ("x", "words", "scales", "offsets")
+    x, words, scales, offsets = inputs = [
+        te.placeholder([int(extent) for extent in kind.shape], str(kind.dtype), name)
+        for kind, name in zip(types, names, strict=True)
+    ]
+    panels, blocks, count, _ = topi.utils.get_const_tuple(words.shape)
+    rows, depth = topi.utils.get_const_tuple(x.shape)
+    per_word, block = WORD // bits, depth // blocks
+    k = te.reduce_axis((0, block), "k")
+    word, place = te.reduce_axis((0, count), "word"), te.reduce_axis((0, per_word), "place")
+    b = te.reduce_axis((0, blocks), "b")
+    mask = tirx.const((1 << bits) - 1, "int32")
+    sums = te.compute(
+        (rows, blocks),
+        lambda m, b: te.sum(x[m, b * block + k], axis=[k]),
+        name="sums",
+        attrs=_BY_RULE,
+    )
+
+    def part(m: Any, n: Any, b: Any, lane: Any) -> Any:
+        shift = (place * bits).astype("int32")
+        number = ((words[n, b, word, lane] >> shift) & mask).astype("float32")
+        return te.sum(x[m, b * block + word * per_word + place] * number, axis=[word, place])
+
+    parts = te.compute((rows, panels, blocks, LANES), part, name="parts", attrs=_BY_RULE)
+    product = te.compute(
+        (rows, panels, LANES),
+        lambda m, n, lane: te.sum(
+            parts[m, n, b, lane] * scales[n, b, lane] - sums[m, b] * offsets[n, b, lane], axis=[b]
+        ),
+        name="product",
+        attrs={"schedule_rule": NARROW_RULE},
+    )
+    result = te.compute(
+        (rows, panels * LANES),
+        lambda m, n: product[m, n // LANES, n % LANES],
+        name="narrow",
+        attrs=_BY_RULE,
+    )
+    # Relax has extents of 64 bits.
+    kernel = te.create_prim_func([*inputs, result], index_dtype_override="int64")
+    return kernel.without_attr("global_symbol")
+
+
+def schedule_narrow(schedule: Schedule, product: SBlockRV) -> list[Schedule]:
+    """The design space: how many panels, and words, are unpacked together."""
+    parts = schedule.get_sblock("parts")
+    last = inline_others(schedule, _STAGES)
+    row, panel, lane, block = schedule.get_loops(product)
+    rows, panels = (int(schedule.get(loop).extent) for loop in (row, panel))
+    *_, word, place = schedule.get_loops(parts)
+    count = int(schedule.get(word).extent)
+    several = [n for n in _PANELS if n <= panels and n * rows <= _MOST_SUMS]
+    together = sample(schedule, several or [1])
+    words = sample(schedule, [n for n in _WORDS if count % n == 0])
+    outer, panel = schedule.split(panel, [None, together])
+    schedule.reorder(outer, block, row, panel, lane)
+    schedule.parallel(outer)
+    schedule.annotate(outer, FINISHED, 1)
+    schedule.vectorize(lane)
+    schedule.compute_at(parts, block, preserve_unit_loops=True)
+    *_, of_row, of_panel, _, of_lane, word, place = schedule.get_loops(parts)
+    step, word = schedule.split(word, [None, words])
+    schedule.reorder(step, word, place, of_row, of_panel, of_lane)
+    schedule.vectorize(of_lane)
+    for loop in (row, panel, of_row, of_panel, word, place):
+        schedule.unroll(loop)
+    extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(last)]
+    if extents[-1] == panels * LANES and prod(extents[:-1]) == rows:
+        schedule.reverse_compute_at(last, outer, preserve_unit_loops=True)
+        vectorize(schedule, last)
+    zeros = schedule.get_loops(schedule.decompose_reduction(parts, step))
+    of_all = schedule.get_loops(schedule.decompose_reduction(product, block))
+    for loop in (*zeros[-4:-1], *of_all[-3:-1]):
+        schedule.unroll(loop)
+    for loop in (lane, of_lane, zeros[-1], of_all[-1]):
+        schedule.annotate(loop, FINISHED, 1)
+    return [schedule]

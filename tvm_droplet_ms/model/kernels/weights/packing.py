@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of 2, 4 or 8 bits in words of 32, in panels of a vector's columns. Imports no TVM.
+
+A block is some rows of a column that share a scale and a zero point. A word holds rows that follow
+each other, the first in its lowest bits.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+LANES = 16
+"""The columns of a panel."""
+
+WORD = 32
+"""The bits of a word."""
+
+_SMALLEST_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A matrix ``(numbers - zeros) * scales`` of shape (rows, columns); all three have it."""
+
+    numbers: Array
+    zeros: Array
+    scales: Array
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed matrix.
+
+    - ``words``: int32 of (panels, blocks, words of a block, LANES).
+    - ``scales``, ``offsets``: float32 of (panels, blocks, LANES); an offset is the product of a
+      scale and a zero point. Columns behind the last one have scales of 0.
+    - ``bits``: of a number. ``block``: the rows of a block. ``columns``: of the matrix.
+    """
+
+    words: Array
+    scales: Array
+    offsets: Array
+    bits: int
+    block: int
+    columns: int
+
+
+def pack(matrix: Scaled) -> Packed | None:
+    """Pack a matrix. None where no blocks of rows share scales, or its integers are too wide."""
+    found = _unsigned(matrix.numbers)
+    if found is None:
+        return None
+    numbers, shift, bits = found
+    rows, columns = numbers.shape
+    zeros = matrix.zeros.astype("float32") + np.float32(shift)
+    block = _block_rows(rows, WORD // bits, zeros, matrix.scales)
+    if block is None:
+        return None
+    scales = matrix.scales[::block].astype("float32")
+    offsets = scales * zeros[::block]
+    panels, per_word = -(-columns // LANES), WORD // bits
+    more = [(0, 0), (0, panels * LANES - columns)]
+    scales, offsets = (
+        np.pad(each, more).reshape(-1, panels, LANES).transpose(1, 0, 2)
+        for each in (scales, offsets)
+    )
+    apart = np.pad(numbers, more).astype("uint32")
+    apart = apart.reshape(rows // block, block // per_word, per_word, panels, LANES)
+    shifts = (bits * np.arange(per_word, dtype="uint32")).reshape(-1, 1, 1)
+    words = np.bitwise_or.reduce(apart << shifts, axis=2).transpose(2, 0, 1, 3)
+    words = np.ascontiguousarray(words).view("int32")
+    scales, offsets = np.ascontiguousarray(scales), np.ascontiguousarray(offsets)
+    return Packed(words, scales, offsets, bits, block, columns)
+
+
+def _unsigned(numbers: Array) -> tuple[Array, int, int] | None:
+    """Integers as unsigned ones of 2, 4 or 8 bits, what was added to them, and the bits."""
+    low, high = int(numbers.min()), int(numbers.max())
+    for bits in (2, 4, 8):
+        for shift in (0, 1 << (bits - 1)):
+            if low + shift >= 0 and high + shift < 1 << bits:
+                return numbers.astype("int32") + shift, shift, bits
+    return None
+
+
+def _block_rows(rows: int, per_word: int, *tables: Array) -> int | None:
+    """The most rows that share what is in the tables, and that words hold without a rest."""
+    largest = [rows] if rows % per_word == 0 else []
+    powers = [1 << n for n in range(rows.bit_length(), 3, -1)]
+    for block in (*largest, *powers):
+        if block < max(_SMALLEST_BLOCK, per_word) or rows % block or block % per_word:
+            continue
+        if all(_is_shared(table, block) for table in tables):
+            return block
+    return None
+
+
+def _is_shared(table: Array, block: int) -> bool:
+    blocks = table.reshape(-1, block, table.shape[1])
+    return bool((blocks == blocks[:, :1]).all())

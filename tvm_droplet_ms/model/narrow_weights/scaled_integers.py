@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrices that a graph computes of constant integers, scales and zero points."""
+
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+
+from ..bindings import Bindings, Expr, array_of, operator_name, static_shape
+from ..kernels.weights.packing import Array, Scaled
+from ..layout.transposes import axes_of
+
+_RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+_DEEPEST = 8
+"""The most operations between the integers and the matrix."""
+
+
+def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Scaled | None:
+    """The integers, zero points and scales of a tensor of float32; None for any other tensor.
+
+    ``depth``: the most operations, one after the other, that are looked through.
+    """
+    value = bindings.value_of(expr)
+    name, shape = operator_name(value), static_shape(value)
+    if not depth or not name or shape is None:
+        return None
+    if name == "relax.astype":
+        array = array_of(bindings.value_of(value.args[0]))
+        if array is None or array.dtype.kind not in "iu" or array.dtype.itemsize > 1:
+            return None
+        return _like(array, np.float32(0), np.float32(1))
+    if name == "relax.dequantize":
+        return _dequantized(bindings, value)
+    if name not in _MOVES:
+        return None
+    found = scaled_integers(bindings, value.args[0], depth - 1)
+    if found is None:
+        return None
+    if name in ("relax.subtract", "relax.multiply"):
+        other = array_of(bindings.value_of(value.args[1]))
+        if other is None or other.dtype != np.float32 or shape != found.numbers.shape:
+            return None
+        if name == "relax.multiply":
+            return _like(found.numbers, found.zeros, found.scales * other)
+        # What is subtracted behind a scale is no zero point of the integers.
+        is_scaled = bool((found.scales != 1).any())
+        return None if is_scaled else _like(found.numbers, found.zeros + other, found.scales)
+    return Scaled(*(_moved(value, each, shape) for each in _parts(found)))
+
+
+_MOVES = {*_RESHAPES, "relax.permute_dims", "relax.subtract", "relax.multiply"}
+
+
+def _parts(found: Scaled) -> tuple[Array, Array, Array]:
+    return found.numbers, found.zeros, found.scales
+
+
+def _like(numbers: Array, zeros: Any, scales: Any) -> Scaled:
+    """Zero points and scales that broadcast to the integers, one for each."""
+    tables = (np.broadcast_to(each, numbers.shape) for each in (zeros, scales))
+    return Scaled(numbers, *tables)
+
+
+def _moved(value: relax.Call, array: Array, shape: tuple[int, ...]) -> Array:
+    if operator_name(value) == "relax.permute_dims":
+        return np.transpose(array, axes_of(value, array.ndim))
+    return array.reshape(shape)
+
+
+def _dequantized(bindings: Bindings, value: relax.Call) -> Scaled | None:
+    """What ``relax.dequantize`` makes of constants: scales and zero points are along an axis."""
+    numbers, scale, zero = (array_of(bindings.value_of(each)) for each in value.args)
+    if numbers is None or scale is None or zero is None or numbers.dtype.itemsize > 1:
+        return None
+    column = [1] * numbers.ndim
+    column[int(value.attrs.axis)] = -1
+    tables = (each.astype("float32").reshape(column if each.ndim else ()) for each in (zero, scale))
+    return _like(numbers, *tables)
