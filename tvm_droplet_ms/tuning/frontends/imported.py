@@ -175,8 +175,8 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
 
 
 def _check_outputs(function: relax.Function) -> None:
-    """Refuse an output that is a shape, and outputs of which none has an element: no values that
-    a caller could compare."""
+    """Refuse an output that is a shape, and outputs without an element where an input has none:
+    they have no values that a caller could compare."""
     kinds, shapes = [function.ret_ty], []
     while kinds:
         kind = kinds.pop()
@@ -189,7 +189,9 @@ def _check_outputs(function: relax.Function) -> None:
                 "an output of the model is the shape of a tensor whose extents depend on data: "
                 "expected outputs that are tensors, export the model without it"
             )
-    if shapes and all(shape is not None and 0 in shape for shape in shapes):
+    shapes_in = [shape_of_type(parameter.ty) or () for parameter in function.params]
+    is_empty = all(shape is not None and 0 in shape for shape in shapes)
+    if is_empty and any(0 in shape for shape in shapes_in):
         raise ModelError(
             "no output of the model has an element with these extents: pass extents of at least 1 "
             "where an output depends on them"
