@@ -32,7 +32,7 @@ CHOICE = "inside_choice.json"
 
 Ranked = dict[int, list[TuningRecord]]
 
-_PACKED = "_prepacked"
+PACKED = "_prepacked"
 """The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 _UNMEASURED_SECS = 1.0
@@ -82,7 +82,7 @@ def workloads_of(lowered: IRModule, names: Collection[str]) -> dict[str, int]:
         name: structural_hash(normalize(function))
         for variable, function in lowered.functions_items()
         if isinstance(function, PrimFunc)
-        for name in (variable.name_hint, variable.name_hint + _PACKED)
+        for name in (variable.name_hint, variable.name_hint + PACKED)
         if name in names
     }
 

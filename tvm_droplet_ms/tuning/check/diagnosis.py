@@ -13,7 +13,8 @@ from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..compile.compiled_model import CompiledModel
 from ..model_kernels import ModelKernels
-from ..schedules import by_workload, database_of
+from ..schedules import by_workload, database_of, workloads_of
+from .kernel_by_kernel import different_kernels, results_of
 from .output_check import OutputCheck
 
 
@@ -75,10 +76,12 @@ def without_wrong_schedules(
     note: Callable[[str], None],
     right: Mapping[int, TuningRecord] | None = None,
 ) -> CompiledModel | None:
-    """Compile a model without the schedules that make its outputs differ, found by bisection.
+    """Compile a model without the schedules that make its outputs differ.
 
-    Kernels of much work come first. Where the time is too short for an answer, the most schedules
-    stay with which the outputs agreed: the heavy ones, which gain most, rather than the light ones.
+    Kernels whose results differ from those without a schedule, in one run, are left out first. If
+    the outputs differ still, the others are found by bisection, those of much work first. Where
+    the time is too short for an answer, the most schedules stay with which the outputs agreed: the
+    heavy ones, which gain most, rather than the light ones.
     The kernels that lose theirs are `untouched` from now on, or have one of ``right``, by the
     structural hash of the workload, as `chosen`. Returns None where the outputs differ without any
     of the schedules.
@@ -115,8 +118,17 @@ def without_wrong_schedules(
 
     reason = ""
     try:
-        wrong = all_changes(len(tasks), agrees)
-        result = compiled([index for index in range(len(tasks)) if index not in wrong])
+        found = set[int]()
+        if isinstance(result, CompiledModel):
+            with clock.step():
+                found = _different(kernels, compiled(range(len(tasks))), result, check)
+        suspects = [index for index, (_, key) in enumerate(tasks) if key in found]
+        kept = [index for index in range(len(tasks)) if index not in suspects]
+        if suspects and agrees(kept):
+            wrong = suspects
+        else:
+            wrong = all_changes(len(tasks), agrees)
+            result = compiled([index for index in range(len(tasks)) if index not in wrong])
     except TooLate:
         wrong = [index for index in range(len(tasks)) if index not in best]
         reason = ", because the time was too short to find which"
@@ -125,14 +137,23 @@ def without_wrong_schedules(
             kernels.chosen[key] = right[key]
         else:
             kernels.untouched.add(name)
-    kept = "keep their first ones" if right else "are left untouched"
+    remain = "keep their first ones" if right else "are left untouched"
     if reason:
         which = f"{len(wrong)} of {len(tasks)} kernels" if best else "all kernels"
-        note(f"schedules gave other outputs: {which} {kept}{reason}")
+        note(f"schedules gave other outputs: {which} {remain}{reason}")
     else:
         names = ", ".join(tasks[index][0] for index in sorted(wrong))
-        note(f"schedules of {names} gave other outputs: these {kept}")
+        note(f"schedules of {names} gave other outputs: these {remain}")
     return result
+
+
+def _different(
+    kernels: ModelKernels, scheduled: CompiledModel, plain: CompiledModel, check: OutputCheck
+) -> set[int]:
+    """The workloads, by structural hash, whose kernels differ from those without schedules."""
+    results = results_of(kernels.lowered)
+    names = different_kernels(scheduled, plain, check.inputs[0], results, check.tolerance)
+    return set(workloads_of(kernels.lowered, names).values())
 
 
 def _same(one: TuningRecord, other: TuningRecord) -> bool:

@@ -22,6 +22,9 @@ from ...session.library_file import LibraryFile
 from ..frontends.imported import Arrays
 from .linked_model import LinkedModel
 
+_BUILTIN = "vm.builtin."
+"""How the names of the machine's own functions begin."""
+
 
 class CompiledModel:
     """A model that runs on this machine's CPU.
@@ -117,6 +120,19 @@ class CompiledModel:
             self._start()
         return _by_name(totals)
 
+    def watch(self, inputs: Sequence[np.ndarray], after: Callable[[str, list[Any]], None]) -> None:
+        """Run the model, and call a function with the name and the tensors of each kernel."""
+
+        def instrument(_function: Any, symbol: Any, before: Any, _result: Any, *args: Any) -> None:
+            if not before and not str(symbol).startswith(_BUILTIN):
+                after(str(symbol), [each for each in args if isinstance(each, tvm.runtime.Tensor)])
+
+        self._machine.set_instrument(instrument)
+        try:
+            self._main(*_tensors(inputs))
+        finally:
+            self._start()
+
 
 REST_SECS = 0.5
 """The seconds until the threads of the program before sleep: they spin for some time."""
@@ -157,7 +173,7 @@ def time_in_alternation(
 
 
 def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    names = {name for run in totals for name in run if not name.startswith("vm.builtin.")}
+    names = {name for run in totals for name in run if not name.startswith(_BUILTIN)}
     return {name: [run.get(name, 0.0) for run in totals] for name in sorted(names)}
 
 
