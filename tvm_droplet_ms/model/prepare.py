@@ -29,7 +29,11 @@ from .transposed_convolution import split_transposed
 
 
 def prepare_graph(
-    *, halves: bool = False, lanes: int = VECTOR, pads_colors: bool = False
+    *,
+    halves: bool = False,
+    lanes: int = VECTOR,
+    pads_colors: bool = False,
+    has_vnni: bool = False,
 ) -> tvm.transform.Pass:
     """Make the pass that prepares a Relax model for tuning on a CPU.
 
@@ -38,6 +42,7 @@ def prepare_graph(
     constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
     ``halves``: whether convolutions and dense layers may be computed of bfloat16. ``lanes``: the
     floats of a vector register of the CPU. ``pads_colors``: see ``compute_in_bfloat16``.
+    ``has_vnni``: see ``pack_weights``.
 
     Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
     and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
@@ -55,7 +60,7 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),
             compute_in_integers(),
-            pack_weights(),
+            pack_weights(has_vnni=has_vnni),
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),

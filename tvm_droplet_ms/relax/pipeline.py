@@ -16,6 +16,7 @@ from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..prefetch.prefetch_weights import PrefetchWeights
+from ..search_strategy.dot_products.dot_units import VNNI, has_features
 from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ..search_strategy.published.candidates import is_for_target
 from ..search_strategy.screening.native_vectors import register_floats
@@ -46,7 +47,8 @@ def _prepare_bound_graph() -> tvm.transform.Pass:
             if int(inputs) < len(function.params):
                 return mod
         target = Target.current(allow_none=True)
-        return prepare_graph(lanes=register_floats(target))(mod)
+        has_vnni = has_features(target, *VNNI)
+        return prepare_graph(lanes=register_floats(target), has_vnni=has_vnni)(mod)
 
     return tvm.transform.module_pass(prepare, opt_level=0, name="PrepareBoundGraph")
 

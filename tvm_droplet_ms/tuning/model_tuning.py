@@ -16,6 +16,7 @@ from tvm.target import Target
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
+from ..search_strategy.dot_products.dot_units import VNNI, has_features
 from ..search_strategy.matrix_tiles.find_matrix import has_matrix_units
 from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
@@ -57,7 +58,8 @@ logger = logging.getLogger(__name__)
 def graph_passes(target: Target, *, halves: bool = False) -> list[NamedPass]:
     """The passes of ``prepare_graph`` with their names."""
     lanes, has_tiles = register_floats(target), has_matrix_units(target, "bfloat16")
-    graph = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles)
+    has_vnni = has_features(target, *VNNI)
+    graph = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles, has_vnni=has_vnni)
     return [(str(each.info.name), each) for each in graph.passes]
 
 

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..bindings import Bindings, Expr, constant, is_float32, operator_name, static_shape
+from ..kernels.weights.byte_product import byte_product
 from ..kernels.weights.narrow_product import narrow_product
 from ..kernels.weights.packing import LANES, pack
 from ..rewriting import Emit, Rewrite, binding_pass
@@ -23,11 +24,13 @@ with float32."""
 _LEAST_COLUMNS, _LEAST_ELEMENTS = LANES, 1 << 12
 
 
-def pack_weights() -> tvm.transform.Pass:
+def pack_weights(*, has_vnni: bool = False) -> tvm.transform.Pass:
     """Make a pass that keeps weights of 2, 4 or 8 bits packed for products of few rows.
 
     For ``matmul(x, w)`` where ``w`` is computed of constant integers, scales and zero points, in
-    front of ``fold_constants``, which makes float32 of them. Returns the pass.
+    front of ``fold_constants``, which makes float32 of them. ``has_vnni``: whether the CPU has
+    AVX512_VNNI, by which rows that were rounded to bytes in blocks are multiplied. Returns the
+    pass.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -35,7 +38,7 @@ def pack_weights() -> tvm.transform.Pass:
 
         def make_rewrite(bindings: Bindings) -> Rewrite:
             def rewrite(_var: Any, value: Expr, emit: Emit) -> Expr | None:
-                return _packed_product(kernels, bindings, value, emit)
+                return _packed_product(kernels, bindings, value, emit, has_vnni)
 
             return rewrite
 
@@ -47,7 +50,7 @@ def pack_weights() -> tvm.transform.Pass:
 
 
 def _packed_product(
-    kernels: relax.BlockBuilder, bindings: Bindings, value: Expr, emit: Emit
+    kernels: relax.BlockBuilder, bindings: Bindings, value: Expr, emit: Emit, has_vnni: bool
 ) -> Expr | None:
     if operator_name(value) != _MATMUL:
         return None
@@ -59,15 +62,52 @@ def _packed_product(
     if not 0 < rows <= MOST_ROWS or columns < _LEAST_COLUMNS or depth * columns < _LEAST_ELEMENTS:
         return None
     matrix = scaled_integers(bindings, weights)
-    packed = None if matrix is None else pack(matrix)
-    if packed is None:
+    if matrix is None:
         return None
-    flat = emit(relax.op.reshape(x, [rows, depth]))
-    arguments = [flat, *map(constant, (packed.words, packed.scales, packed.offsets))]
-    kernel = narrow_product([each.ty for each in arguments], packed.bits)
-    variable = kernels.add_func(kernel, "narrow_product")
+    rounded = _rounded_blocks(bindings, x) if has_vnni else None
+    if rounded is not None:
+        numbers, of_blocks = rounded
+        packed = pack(matrix, (static_shape(numbers) or ())[-1])
+        if packed is not None:
+            blocks = packed.words.shape[1]
+            sums = emit(relax.op.sum(numbers, axis=[-1]))
+            factors = [
+                emit(relax.op.reshape(emit(relax.op.astype(numbers, "int8")), [rows, depth])),
+                *(emit(relax.op.reshape(each, [rows, blocks])) for each in (of_blocks, sums)),
+            ]
+            make = byte_product
+    if rounded is None or packed is None:
+        packed = pack(matrix)
+        if packed is None:
+            return None
+        factors, make = [emit(relax.op.reshape(x, [rows, depth]))], narrow_product
+    arguments = [*factors, *map(constant, (packed.words, packed.scales, packed.offsets))]
+    kernel = make([each.ty for each in arguments], packed.bits)
+    variable = kernels.add_func(kernel, make.__name__)
     kind = relax.TensorType((rows, packed.words.shape[0] * LANES), "float32")
     product = emit(relax.call_tir(variable, arguments, kind))
     if columns % LANES:
         product = emit(relax.op.strided_slice(product, [1], [0], [columns]))
     return relax.op.reshape(product, [*shape[:-1], columns])
+
+
+def _rounded_blocks(bindings: Bindings, x: Expr) -> tuple[Expr, Expr] | None:
+    """The integers and the scales that rows were rounded to in blocks; None for other rows.
+
+    As ``MatMulNBits`` with ``accuracy_level=4`` has them: the product of what was rounded, of
+    (..., blocks, rows of a block), and of scales of (..., blocks, 1).
+    """
+    value = bindings.value_of(x)
+    scaled = bindings.call_of(value.args[0], "relax.multiply") if _is_reshape(value) else None
+    if scaled is None:
+        return None
+    numbers, scales = scaled.args
+    shape, of_scales = static_shape(numbers), static_shape(scales)
+    if bindings.call_of(numbers, "relax.round") is None or shape is None:
+        return None
+    is_flat = static_shape(value) == (*shape[:-2], prod(shape[-2:]))
+    return (numbers, scales) if is_flat and of_scales == (*shape[:-1], 1) else None
+
+
+def _is_reshape(value: Expr) -> bool:
+    return operator_name(value) == "relax.reshape"

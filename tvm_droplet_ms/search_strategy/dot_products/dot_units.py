@@ -8,6 +8,9 @@ from tvm.target.codegen import target_has_features
 
 from .dot_intrinsics import BYTES, HALVES, HALVES_DEPTH, SMALL_DEPTH, VNNI_DEPTH, WORDS_DEPTH
 
+VNNI = ("avx512vnni", "avx512vl")
+"""The features of CPUs with dot products of bytes in the longest vectors."""
+
 
 @dataclass(frozen=True)
 class DotUnit:
@@ -45,7 +48,7 @@ def dot_unit(target: Target) -> DotUnit | None:
 
     if not has("avx2"):
         return None
-    if has("avx512vnni", "avx512vl"):
+    if has(*VNNI):
         return DotUnit((16, 8, 4), VNNI_DEPTH, 32)
     if has("avxvnni"):
         return DotUnit((8, 4), VNNI_DEPTH, 16)

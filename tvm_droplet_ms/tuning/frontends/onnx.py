@@ -17,10 +17,12 @@ from tvm.ir import IRModule
 from ...compat.quiet import without_lines
 from ...model.integers.integer_products import compute_in_integers
 from ...model.integers.products import count_products
+from ...model.onnx.byte_products import with_exact_others
 from ...model.onnx.inputs import true_inputs
 from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
 from ...session.errors import ModelError
+from .byte_probe import rounds_to_bytes
 from .extents import check_dims, check_shapes, named_extents, resolve_shapes
 from .imported import ImportedModel, check_inputs, first_line
 from .onnx_inputs import declared_input, input_values, refusal
@@ -77,6 +79,7 @@ def import_onnx(
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)
+        model = with_exact_others(model, keeps_bytes=rounds_to_bytes())
         try:
             simplified = simplify_onnx(model, bound, values)
         except ValueError as error:

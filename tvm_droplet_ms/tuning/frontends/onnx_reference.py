@@ -13,9 +13,11 @@ import numpy as np
 from tvm.ir import IRModule
 
 from ...deviation import deviation
+from ...model.onnx.byte_products import has_lower_levels, with_exact_others
 from ...model.onnx.halves import half_types, to_float32
 from ...model.onnx.moved_weights import move_weights
 from ...model.onnx.order import named
+from .byte_probe import rounds_to_bytes
 from .imported import Arrays, Reference, Run, first_line
 
 if TYPE_CHECKING:
@@ -75,13 +77,14 @@ def onnx_runtime(
         return open_session(path) if path else _from_memory(source, open_session)
 
     halves = half_types(model)
-    makes_bytes = any(map(_multiplies_bytes, model.graph.node))
+    makes_bytes = has_lower_levels(model)
     is_changed = makes_bytes or bool(halves.anywhere)
 
     def in_float32() -> "onnx.ModelProto":
         if not is_changed:
             return model
-        return _with_float_products(to_float32(model, borders=False) if halves.anywhere else model)
+        whole = to_float32(model, borders=False) if halves.anywhere else model
+        return with_exact_others(whole, keeps_bytes=rounds_to_bytes())
 
     # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
     try:
@@ -119,8 +122,8 @@ def onnx_runtime(
         )
         return outputs
 
-    is_quantized = any(node.op_type in QUANTIZED for node in model.graph.node)
-    differs = is_quantized or makes_bytes or "float16" in halves.anywhere
+    is_quantized = makes_bytes or any(node.op_type in QUANTIZED for node in model.graph.node)
+    differs = is_quantized or "float16" in halves.anywhere
     rounding = EIGHT_BITS if is_quantized else 0.0
     reference = Reference(
         "ONNX Runtime",
@@ -130,25 +133,6 @@ def onnx_runtime(
         with_moved_weights,
     )
     return reference, None
-
-
-def _multiplies_bytes(node: "onnx.NodeProto") -> bool:
-    """True of a product with packed weights that lets ONNX Runtime make bytes of the other side."""
-    return node.op_type == "MatMulNBits" and any(
-        each.name == "accuracy_level" and each.i > 1 for each in node.attribute
-    )
-
-
-def _with_float_products(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """A copy of a model whose products with packed weights are of float32 numbers."""
-    copy = type(model)()
-    copy.CopyFrom(model)
-    for node in copy.graph.node:
-        if _multiplies_bytes(node):
-            for each in node.attribute:
-                if each.name == "accuracy_level":
-                    each.i = 1
-    return copy
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:

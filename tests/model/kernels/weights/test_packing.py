@@ -22,7 +22,8 @@ def value(packed, row, column):
     panel, lane = divmod(column, LANES)
     block, place = divmod(row, packed.block)
     word, number = divmod(place, 32 // packed.bits)
-    bits = int(packed.words[panel, block, word, lane]) >> (packed.bits * number)
+    shift = 8 * (number % 4) + packed.bits * (number // 4)
+    bits = int(packed.words[panel, block, word, lane]) >> shift
     scale, offset = packed.scales[panel, block, lane], packed.offsets[panel, block, lane]
     return (bits & ((1 << packed.bits) - 1)) * scale - offset
 

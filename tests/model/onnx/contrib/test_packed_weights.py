@@ -79,14 +79,49 @@ def test_an_lstm_with_weights_of_bytes(direction, count, is_by_column):
     assert_same_of([made], fed, "y h c", tolerance=0.03, **constants)
 
 
-def test_packed_weights_beside_bytes_are_compared_with_float_products():
-    """With ``accuracy_level=4`` ONNX Runtime may round the other factor; the reference does not."""
-    constants = {"b": packed(64, 4, 16), "s": np.abs(normal(256)) / 8}
-    made = contrib("MatMulNBits", "x b s", K=128, N=64, bits=4, block_size=32, accuracy_level=4)
-    fed = {"x": normal(8, 128)}
-    model = model_of([made], fed, **constants)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows, depth, block", [(1, 64, 32), (8, 96, 32), (3, 48, 16)])
+def test_rows_that_may_become_bytes(bits, rows, depth, block):
+    """With ``accuracy_level=4``, block by block; one of the blocks is all zeros."""
+    blocks, columns = depth // block, 24
+    constants = {
+        "b": packed(columns, blocks, block * bits // 8),
+        "s": np.abs(normal(columns * blocks)) / 8,
+        "z": packed(columns * -(-blocks * bits // 8)),
+    }
+    made = contrib(
+        "MatMulNBits",
+        "x b s z",
+        K=depth,
+        N=columns,
+        bits=bits,
+        block_size=block,
+        accuracy_level=4,
+    )
+    x = normal(rows, depth)
+    x[0, :block] = 0
+    reference, expected = references({"x": x}, [made], constants)
+    np.testing.assert_allclose(reference, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert_same_of([made], {"x": x}, tolerance=1e-4, **constants)
+
+
+def references(fed, nodes, constants):
+    """The outputs of the import's reference, and of ONNX Runtime for the model as it came."""
+    model = model_of(nodes, fed, **constants)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     reference = import_onnx(model).reference
-    (expected,) = run_here(model, fed)
-    np.testing.assert_allclose(reference.run([fed["x"]])[0], expected, rtol=1e-4, atol=1e-4)
     assert reference.fastest is not None
+    return reference.run(list(fed.values()))[0], run_here(model, fed)[0]
+
+
+def test_rows_that_are_not_rounded_here_are_not_rounded_in_the_reference():
+    """A depth that is no multiple of the block: the product is of float32 numbers."""
+    constants = {"b": packed(16, 3, 16), "s": np.abs(normal(48)) / 8}
+    made = contrib("MatMulNBits", "x b s", K=80, N=16, bits=4, block_size=32, accuracy_level=4)
+    x = normal(2, 80)
+    numbers = (constants["b"][..., None] >> np.array([0, 4], "uint8")) & 15
+    weight = (numbers.reshape(16, 3, 32) - 8.0) * constants["s"].reshape(16, 3, 1)
+    exact = x @ weight.reshape(16, -1)[:, :80].T
+    reference, _ = references({"x": x}, [made], constants)
+    np.testing.assert_allclose(reference, exact, rtol=1e-4, atol=1e-4)
+    assert_same_of([made], {"x": x}, tolerance=5e-2, **constants)

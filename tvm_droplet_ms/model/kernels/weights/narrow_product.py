@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from ....search_strategy.register_tiles.tiling import FINISHED
 from ..attention.stages import inline_others, sample, vectorize
-from .packing import LANES, WORD
+from .packing import LANES, TOGETHER, WORD
 
 NARROW_RULE = "tvm_droplet_ms.narrow_product"
 """The schedule rule that the kernel asks for."""
@@ -48,7 +48,8 @@ def narrow_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
     rows, depth = topi.utils.get_const_tuple(x.shape)
     per_word, block = WORD // bits, depth // blocks
     k = te.reduce_axis((0, block), "k")
-    word, place = te.reduce_axis((0, count), "word"), te.reduce_axis((0, per_word), "place")
+    word, group = te.reduce_axis((0, count), "word"), te.reduce_axis((0, 8 // bits), "group")
+    byte = te.reduce_axis((0, TOGETHER), "byte")
     b = te.reduce_axis((0, blocks), "b")
     mask = tirx.const((1 << bits) - 1, "int32")
     sums = te.compute(
@@ -59,9 +60,10 @@ def narrow_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
     )
 
     def part(m: Any, n: Any, b: Any, lane: Any) -> Any:
-        shift = (place * bits).astype("int32")
+        shift = (byte * 8 + group * bits).astype("int32")
         number = ((words[n, b, word, lane] >> shift) & mask).astype("float32")
-        return te.sum(x[m, b * block + word * per_word + place] * number, axis=[word, place])
+        row = b * block + word * per_word + group * TOGETHER + byte
+        return te.sum(x[m, row] * number, axis=[word, group, byte])
 
     parts = te.compute((rows, panels, blocks, LANES), part, name="parts", attrs=_BY_RULE)
     product = te.compute(
@@ -89,7 +91,7 @@ def schedule_narrow(schedule: Schedule, product: SBlockRV) -> list[Schedule]:
     last = inline_others(schedule, _STAGES)
     row, panel, lane, block = schedule.get_loops(product)
     rows, panels = (int(schedule.get(loop).extent) for loop in (row, panel))
-    *_, word, place = schedule.get_loops(parts)
+    *_, word, _, _ = schedule.get_loops(parts)
     count = int(schedule.get(word).extent)
     several = [n for n in _PANELS if n <= panels and n * rows <= _MOST_SUMS]
     together = sample(schedule, several or [1])
@@ -100,11 +102,11 @@ def schedule_narrow(schedule: Schedule, product: SBlockRV) -> list[Schedule]:
     schedule.annotate(outer, FINISHED, 1)
     schedule.vectorize(lane)
     schedule.compute_at(parts, block, preserve_unit_loops=True)
-    *_, of_row, of_panel, _, of_lane, word, place = schedule.get_loops(parts)
+    *_, of_row, of_panel, _, of_lane, word, group, byte = schedule.get_loops(parts)
     step, word = schedule.split(word, [None, words])
-    schedule.reorder(step, word, place, of_row, of_panel, of_lane)
+    schedule.reorder(step, word, group, byte, of_row, of_panel, of_lane)
     schedule.vectorize(of_lane)
-    for loop in (row, panel, of_row, of_panel, word, place):
+    for loop in (row, panel, of_row, of_panel, word, group, byte):
         schedule.unroll(loop)
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(last)]
     if extents[-1] == panels * LANES and prod(extents[:-1]) == rows:

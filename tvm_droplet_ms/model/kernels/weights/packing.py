@@ -2,7 +2,8 @@
 """Weights of 2, 4 or 8 bits in words of 32, in panels of a vector's columns. Imports no TVM.
 
 A block is some rows of a column that share a scale and a zero point. A word holds rows that follow
-each other, the first in its lowest bits.
+each other, four at a time: one in each byte, the first in the lowest one, and four more in the
+next bits of each. So the numbers of four rows are bytes after a shift and a mask.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ Array = np.ndarray[Any, Any]
 LANES = 16
 """The columns of a panel."""
 
-WORD = 32
-"""The bits of a word."""
+WORD, TOGETHER = 32, 4
+"""The bits of a word, and its bytes: the rows that lie side by side."""
 
 _SMALLEST_BLOCK = 16
 
@@ -48,17 +49,21 @@ class Packed:
     columns: int
 
 
-def pack(matrix: Scaled) -> Packed | None:
-    """Pack a matrix. None where no blocks of rows share scales, or its integers are too wide."""
+def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
+    """Pack a matrix. None where no blocks of rows share scales, or its integers are too wide.
+
+    ``block``: the rows of a block; None for the most that share them.
+    """
     found = _unsigned(matrix.numbers)
     if found is None:
         return None
     numbers, shift, bits = found
     rows, columns = numbers.shape
     zeros = matrix.zeros.astype("float32") + np.float32(shift)
-    block = _block_rows(rows, WORD // bits, zeros, matrix.scales)
-    if block is None:
+    found_block = _block_rows(rows, WORD // bits, zeros, matrix.scales)
+    if found_block is None or (block and (found_block % block or block % (WORD // bits))):
         return None
+    block = block or found_block
     scales = matrix.scales[::block].astype("float32")
     offsets = scales * zeros[::block]
     panels, per_word = -(-columns // LANES), WORD // bits
@@ -69,11 +74,18 @@ def pack(matrix: Scaled) -> Packed | None:
     )
     apart = np.pad(numbers, more).astype("uint32")
     apart = apart.reshape(rows // block, block // per_word, per_word, panels, LANES)
-    shifts = (bits * np.arange(per_word, dtype="uint32")).reshape(-1, 1, 1)
+    places = [place_of(number, bits) for number in range(per_word)]
+    shifts = np.array(places, "uint32").reshape(-1, 1, 1)
     words = np.bitwise_or.reduce(apart << shifts, axis=2).transpose(2, 0, 1, 3)
     words = np.ascontiguousarray(words).view("int32")
     scales, offsets = np.ascontiguousarray(scales), np.ascontiguousarray(offsets)
     return Packed(words, scales, offsets, bits, block, columns)
+
+
+def place_of(number: int, bits: int) -> int:
+    """The lowest bit of one of a word's numbers, which are counted by their rows."""
+    group, byte = divmod(number, TOGETHER)
+    return 8 * byte + bits * group
 
 
 def _unsigned(numbers: Array) -> tuple[Array, int, int] | None:

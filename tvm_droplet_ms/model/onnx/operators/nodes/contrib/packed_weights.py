@@ -12,7 +12,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
 
-from ...operands import UnsupportedNode, constant_input
+from ....byte_products import computes_in_bytes
+from ...operands import UnsupportedNode, constant_input, shape_of
 from ..recurrence.converters import Lstm
 
 Array = np.ndarray[Any, Any]
@@ -52,8 +53,24 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         weight = bb.emit(relax.op.subtract(weight, relax.const(zeros, "float32")))
         weight = bb.emit(relax.op.multiply(weight, relax.const(of_blocks, "float32")))
         weight = bb.emit(relax.op.reshape(weight, [columns, depth]))
-        product = bb.emit(relax.op.matmul(inputs[0], bb.emit(relax.op.permute_dims(weight))))
+        rows = inputs[0]
+        if order is None and computes_in_bytes(attr):
+            rows = _rounded_to_bytes(bb, rows, block)
+        product = bb.emit(relax.op.matmul(rows, bb.emit(relax.op.permute_dims(weight))))
         return product if inputs[5] is None else relax.op.add(product, inputs[5])
+
+
+def _rounded_to_bytes(bb: Any, rows: Any, block: int) -> Any:
+    """Rows rounded to signed bytes times a scale of each block, as ``pack_weights`` knows them."""
+    shape = shape_of(rows)
+    blocks = bb.emit(relax.op.reshape(rows, [*shape[:-1], shape[-1] // block, block]))
+    largest = bb.emit(relax.op.max(bb.emit(relax.op.abs(blocks)), axis=[-1], keepdims=True))
+    scales = bb.emit(relax.op.divide(largest, relax.const(127.0)))
+    zero = relax.const(0.0)
+    inverse = bb.emit(relax.op.divide(relax.const(1.0), scales))
+    inverse = bb.emit(relax.op.where(relax.op.equal(scales, zero), zero, inverse))
+    numbers = bb.emit(relax.op.round(bb.emit(relax.op.multiply(blocks, inverse))))
+    return bb.emit(relax.op.reshape(bb.emit(relax.op.multiply(numbers, scales)), shape))
 
 
 class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore]

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of ONNX Runtime's products with packed weights round the other factor to bytes.
+
+``accuracy_level`` says the least accuracy: with 4 the rows may become bytes, block by block, and
+with 2 or 3 they may be rounded to halves. Where ONNX Runtime does not make bytes, nobody does.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+_KIND, _LEVEL, _EXACT, _BYTES = "MatMulNBits", "accuracy_level", 1, 4
+_GROUPS = 4
+"""The input that gives each row a group of its own."""
+
+_LEAST_BLOCK = 16
+
+
+def computes_in_bytes(attributes: Mapping[str, Any]) -> bool:
+    """True if a product of these attributes, without groups of rows, rounds rows to bytes."""
+    block, depth = int(attributes["block_size"]), int(attributes["K"])
+    is_served = int(attributes.get("bits", 4)) in (4, 8) and depth % block == 0
+    return int(attributes.get(_LEVEL, 0)) == _BYTES and is_served and block >= _LEAST_BLOCK
+
+
+def has_lower_levels(model: "onnx.ModelProto") -> bool:
+    """True if a product of a model may round its rows."""
+    return any(_level(node) > _EXACT for node in model.graph.node)
+
+
+def with_exact_others(model: "onnx.ModelProto", *, keeps_bytes: bool) -> "onnx.ModelProto":
+    """A copy of a model whose products round no rows, but for those to bytes.
+
+    ``keeps_bytes``: whether there are any. A model without rounded rows is returned itself.
+    """
+    if not has_lower_levels(model):
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for node in copy.graph.node:
+        if _level(node) > _EXACT and not (keeps_bytes and _is_of_bytes(node)):
+            for each in node.attribute:
+                if each.name == _LEVEL:
+                    each.i = _EXACT
+    return copy
+
+
+def _level(node: "onnx.NodeProto") -> int:
+    if node.op_type != _KIND:
+        return 0
+    return next((int(each.i) for each in node.attribute if each.name == _LEVEL), 0)
+
+
+def _is_of_bytes(node: "onnx.NodeProto") -> bool:
+    has_groups = len(node.input) > _GROUPS and bool(node.input[_GROUPS])
+    return not has_groups and computes_in_bytes({each.name: each.i for each in node.attribute})
