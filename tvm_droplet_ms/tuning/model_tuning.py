@@ -15,10 +15,6 @@ from tvm.target import Target
 
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
-from ..model.prepare import prepare_graph
-from ..search_strategy.dot_products.dot_units import VNNI, has_features
-from ..search_strategy.matrix_tiles.find_matrix import has_matrix_units
-from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
 from ..session.errors import TooLateError
 from ..session.stop import StopRequest
@@ -34,13 +30,13 @@ from .budget.ending import (
     timed_runs,
 )
 from .check.agreement import Agreement, Executable
-from .check.guarded_passes import NamedPass
 from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.strategy import Experience
 from .frontends.imported import ImportedModel
+from .graph_passes import graph_passes
 from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
@@ -53,14 +49,6 @@ from .several_shapes.one_shape import OneShape
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
-
-
-def graph_passes(target: Target, *, halves: bool = False) -> list[NamedPass]:
-    """The passes of ``prepare_graph`` with their names."""
-    lanes, has_tiles = register_floats(target), has_matrix_units(target, "bfloat16")
-    has_vnni = has_features(target, *VNNI)
-    graph = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles, has_vnni=has_vnni)
-    return [(str(each.info.name), each) for each in graph.passes]
 
 
 class ModelTuning:

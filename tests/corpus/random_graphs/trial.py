@@ -29,8 +29,8 @@ from tvm_droplet_ms.tuning.check.output_check import untouched
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
+from tvm_droplet_ms.tuning.graph_passes import graph_passes
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.model_tuning import graph_passes
 from tvm_droplet_ms.tuning.picks.first_picks import is_tunable
 
 from .judging import Arrays, differences, is_right

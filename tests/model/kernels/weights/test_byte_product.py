@@ -11,7 +11,7 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.model.kernels.weights.byte_product import byte_product
 from tvm_droplet_ms.model.kernels.weights.packing import Scaled, pack
 from tvm_droplet_ms.search_strategy.dot_products.dot_units import VNNI, has_features
-from tvm_droplet_ms.tuning.model_tuning import graph_passes
+from tvm_droplet_ms.tuning.graph_passes import graph_passes
 
 needs_vnni = pytest.mark.skipif(
     not has_features(host_target(), *VNNI), reason="this CPU has no AVX512_VNNI"
