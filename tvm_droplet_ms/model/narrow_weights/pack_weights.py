@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that multiplies a few rows by packed weights."""
+"""The pass that multiplies by packed weights."""
 
 from math import prod
 from typing import Any
@@ -25,7 +25,7 @@ _LEAST_COLUMNS, _LEAST_ELEMENTS = LANES, 1 << 12
 
 
 def pack_weights(*, has_vnni: bool = False) -> tvm.transform.Pass:
-    """Make a pass that keeps weights of 2, 4 or 8 bits packed for products of few rows.
+    """Make a pass that keeps weights of 2, 4 or 8 bits packed: for few rows, or rows of bytes.
 
     For ``matmul(x, w)`` where ``w`` is computed of constant integers, scales and zero points, in
     front of ``fold_constants``, which makes float32 of them. ``has_vnni``: whether the CPU has
@@ -59,12 +59,15 @@ def _packed_product(
     if shape is None or of_weights is None or len(of_weights) != 2 or not is_float32(x):
         return None
     rows, (depth, columns) = prod(shape[:-1]), of_weights
-    if not 0 < rows <= MOST_ROWS or columns < _LEAST_COLUMNS or depth * columns < _LEAST_ELEMENTS:
+    if not rows or columns < _LEAST_COLUMNS or depth * columns < _LEAST_ELEMENTS:
+        return None
+    rounded = _rounded_blocks(bindings, x) if has_vnni else None
+    if rounded is None and rows > MOST_ROWS:
         return None
     matrix = scaled_integers(bindings, weights)
     if matrix is None:
         return None
-    rounded = _rounded_blocks(bindings, x) if has_vnni else None
+    packed = None
     if rounded is not None:
         numbers, of_blocks = rounded
         packed = pack(matrix, (static_shape(numbers) or ())[-1])
@@ -76,8 +79,8 @@ def _packed_product(
                 *(emit(relax.op.reshape(each, [rows, blocks])) for each in (of_blocks, sums)),
             ]
             make = byte_product
-    if rounded is None or packed is None:
-        packed = pack(matrix)
+    if packed is None:
+        packed = pack(matrix) if rows <= MOST_ROWS else None
         if packed is None:
             return None
         factors, make = [emit(relax.op.reshape(x, [rows, depth]))], narrow_product

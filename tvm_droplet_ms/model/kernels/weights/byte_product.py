@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of a few rows of bytes and packed weights of a few bits, by VNNI.
+"""A product of rows of bytes and packed weights of a few bits, by VNNI.
 
 Each block of a row has a scale of its own, as ``accuracy_level=4`` of ONNX Runtime's
 ``MatMulNBits`` asks for (``mlas/lib/sqnbitgemm.h``). Sums of a block are exact. The kernel reads
@@ -7,17 +7,19 @@ weights as fast as the memory has them, and there is nothing to search.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from .packing import LANES, TOGETHER
+from .packing import LANES, TOGETHER, WORD
 
 _DOT = "llvm.x86.avx512.vpdpbusd.512"
-_MOST_SUMS = 4
-"""The vectors of sums that were fastest, rows times panels."""
+_FEW_ROWS, _TILE_ROWS, _MOST_SUMS = 7, 4, 4
+"""Up to so many rows are computed together; of more rows, so many; and the vectors of sums that
+were fastest for a few rows: rows times panels."""
 
 
 def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
@@ -29,70 +31,105 @@ def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
 
     It returns values of shape (rows, columns), the columns of all panels.
     """
-    names = ("x", "of_blocks", "sums", "words", "scales", "offsets")
     shapes = [[int(extent) for extent in kind.shape] for kind in types]
-    rows, (panels, blocks, count, _) = shapes[0][0], shapes[3]
-    together = max(n for n in (1, 2, 4) if n * rows <= max(rows, _MOST_SUMS) and panels % n == 0)
-    each = [(m, p) for m in range(rows) for p in range(together)]
-    groups = 8 // bits
-    depth = shapes[0][1] // blocks
-    mask = tirx.const(int.from_bytes(bytes([(1 << bits) - 1] * 4), "little", signed=True), "int32")
-    lanes = tirx.Ramp(0, 1, LANES)
-
-    def wide(value: Any) -> Any:
-        return tirx.Broadcast(value, LANES)
-
+    (count, depth), (panels, blocks, *_) = shapes[0], shapes[3]
+    rows = count if count <= _FEW_ROWS else _TILE_ROWS
+    most = max(rows, _MOST_SUMS if rows == count else 2 * rows)
+    together = max(n for n in (1, 2, 4) if n * rows <= most and panels % n == 0)
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
-            x, of_blocks, sums, words, scales, offsets = (
+            arguments = [
                 T.arg(name, T.Buffer(shape, str(kind.dtype)))
-                for name, shape, kind in zip(names, shapes, types, strict=True)
-            )
-            result = T.arg("result", T.Buffer((rows, panels * LANES), "float32"))
+                for name, shape, kind in zip(_NAMES, shapes, types, strict=True)
+            ]
+            of_result = (count, panels * LANES)
+            result = T.arg("result", T.Buffer(of_result, "float32"))
+            tile = _Tile((*arguments, result), rows, together, depth // blocks, bits)
             # TVM looks for a block inside the outermost one (``split_layout_rewrite_preproc.cc``).
             with T.sblock("root"), T.sblock("byte_product"):
-                T.reads(*(_whole(b, s) for b, s in zip((x, of_blocks, sums), shapes)))
-                T.writes(_whole(result, (rows, panels * LANES)))
+                T.reads(*(_whole(*each) for each in zip(arguments, shapes, strict=True)))
+                T.writes(_whole(result, of_result))
                 with T.parallel(0, panels // together) as outer:
-                    total, part = (
-                        T.alloc_buffer((rows, together, LANES), kind, scope="local")
-                        for kind in ("float32", "int32")
-                    )
-                    for m, p in each:
-                        T.buffer_store(total, wide(tirx.const(0, "float32")), [m, p, lanes])
-                    with T.serial(0, blocks) as block:
-                        for m, p in each:
-                            T.buffer_store(part, wide(tirx.const(0, "int32")), [m, p, lanes])
-                        with T.serial(0, count) as word:
-                            for p in range(together):
-                                packed = words[outer * together + p, block, word, lanes]
-                                for group in range(groups):
-                                    own = packed >> wide(tirx.const(group * bits, "int32"))
-                                    own = tirx.reinterpret("int8x64", own & wide(mask))
-                                    first = block * depth + (word * groups + group) * TOGETHER
-                                    for m in range(rows):
-                                        four = x.vload([m, first], f"int8x{TOGETHER}")
-                                        four = wide(tirx.reinterpret("int32", four))
-                                        dot = tirx.call_llvm_pure_intrin(
-                                            f"int32x{LANES}",
-                                            _DOT,
-                                            part[m, p, lanes],
-                                            own,
-                                            tirx.reinterpret("int8x64", four),
-                                        )
-                                        T.buffer_store(part, dot, [m, p, lanes])
-                        for m, p in each:
-                            at = (outer * together + p, block, lanes)
-                            value = part[m, p, lanes].astype(f"float32x{LANES}") * scales[at]
-                            value = value - wide(sums[m, block]) * offsets[at]
-                            value = total[m, p, lanes] + wide(of_blocks[m, block]) * value
-                            T.buffer_store(total, value, [m, p, lanes])
-                    for m, p in each:
-                        column = (outer * together + p) * LANES
-                        to = [m, tirx.Ramp(column, 1, LANES)]
-                        T.buffer_store(result, total[m, p, lanes], to)
+                    with T.serial(0, -(-count // rows)) as step:
+                        # The last step computes some rows of the one before once more.
+                        first = T.min(step * rows, count - rows)
+                        tile.compute(first, outer * together, blocks)
         kernel = builder.get()
     return kernel.with_attrs({"tirx.noalias": True, "tirx.is_scheduled": True})
+
+
+_NAMES = ("x", "of_blocks", "sums", "words", "scales", "offsets")
+_VECTOR = tirx.Ramp(0, 1, LANES)
+
+
+def _wide(value: Any) -> Any:
+    return tirx.Broadcast(value, LANES)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some rows times some panels, whose sums are kept in registers.
+
+    ``buffers``: the arguments and the result of the kernel. ``rows``, ``panels``: of the tile.
+    ``block``: the rows of the weights in a block. ``bits``: of a number.
+    """
+
+    buffers: tuple[Any, ...]
+    rows: int
+    panels: int
+    block: int
+    bits: int
+
+    def compute(self, row: Any, panel: Any, blocks: int) -> None:
+        """Write the statements that compute the tile of a first row and a first panel."""
+        _, of_blocks, sums, words, scales, offsets, result = self.buffers
+        total, part = (
+            T.alloc_buffer((self.rows, self.panels, LANES), kind, scope="local")
+            for kind in ("float32", "int32")
+        )
+        each = [(m, p) for m in range(self.rows) for p in range(self.panels)]
+        for m, p in each:
+            T.buffer_store(total, _wide(tirx.const(0, "float32")), [m, p, _VECTOR])
+        with T.serial(0, blocks) as block:
+            for m, p in each:
+                T.buffer_store(part, _wide(tirx.const(0, "int32")), [m, p, _VECTOR])
+            with T.serial(0, self.block * self.bits // WORD) as word:
+                for p in range(self.panels):
+                    first = block * self.block + word * (WORD // self.bits)
+                    self._add_word(part, p, words[panel + p, block, word, _VECTOR], row, first)
+            for m, p in each:
+                at = (panel + p, block, _VECTOR)
+                value = part[m, p, _VECTOR].astype(f"float32x{LANES}") * scales[at]
+                value = value - _wide(sums[row + m, block]) * offsets[at]
+                value = total[m, p, _VECTOR] + _wide(of_blocks[row + m, block]) * value
+                T.buffer_store(total, value, [m, p, _VECTOR])
+        for m, p in each:
+            column = tirx.Ramp((panel + p) * LANES, 1, LANES)
+            T.buffer_store(result, total[m, p, _VECTOR], [row + m, column])
+
+    def _add_word(self, part: Any, p: int, packed: Any, row: Any, first: Any) -> None:
+        """Add the products of a vector of words: four rows of the weights at a time.
+
+        ``first``: the first of these rows.
+        """
+        for group in range(8 // self.bits):
+            own = packed >> _wide(tirx.const(group * self.bits, "int32"))
+            own = tirx.reinterpret("int8x64", own & _wide(_mask(self.bits)))
+            for m in range(self.rows):
+                four = self.buffers[0].vload(
+                    [row + m, first + group * TOGETHER], f"int8x{TOGETHER}"
+                )
+                four = tirx.reinterpret("int8x64", _wide(tirx.reinterpret("int32", four)))
+                dot = tirx.call_llvm_pure_intrin(
+                    f"int32x{LANES}", _DOT, part[m, p, _VECTOR], own, four
+                )
+                T.buffer_store(part, dot, [m, p, _VECTOR])
+
+
+def _mask(bits: int) -> Any:
+    """A number of so many ones in each byte of a word."""
+    ones = bytes([(1 << bits) - 1] * TOGETHER)
+    return tirx.const(int.from_bytes(ones, "little", signed=True), "int32")
 
 
 def _whole(buffer: Any, shape: Sequence[int]) -> Any:

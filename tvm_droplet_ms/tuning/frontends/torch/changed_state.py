@@ -86,7 +86,7 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
     note = (
         f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
-        "are outputs behind the others; rows are written into the tensors that are passed"
+        "are outputs behind the others; a single row is written into the tensor that is passed"
     )
     return exported, [note], written
 
