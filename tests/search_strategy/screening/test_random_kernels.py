@@ -50,7 +50,11 @@ if __name__ == "__main__":  # python test_random_kernels.py FIRST LAST DRAWS
     first, last, draws = map(int, sys.argv[1:])
     total = 0
     for number in range(first, last):
-        count, wrong = compare(number, draws)
+        try:
+            count, wrong = compare(number, draws)
+        except tvm.s_tir.ScheduleError:  # TVM's own rules raise for some kernels.
+            print(number, "has no design space", flush=True)
+            continue
         total += count
         if wrong:
             print(number, len(wrong), "wrong:", wrong[0], flush=True)

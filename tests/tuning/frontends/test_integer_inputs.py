@@ -72,6 +72,29 @@ def test_the_least_table_counts():
     assert integer_uses(Two)[0].extent == 5
 
 
+def test_a_place_that_is_part_of_another_one_stays_within_its_axis():
+    """``table[row, column]`` of 4 x 5 as a place among 20, as an importer writes it."""
+
+    @I.ir_module
+    class Flat:
+        @R.function
+        def main(
+            row: R.Tensor((9,), "int64"),
+            column: R.Tensor((9,), "int64"),
+            table: R.Tensor((20,), "float32"),
+        ):
+            with R.dataflow():
+                above = R.less(column, R.const(0, "int64"))
+                more = R.add(column, R.const(5, "int64"))
+                wrapped = R.where(above, more, column)
+                place = R.add(R.multiply(row, R.const(5, "int64")), wrapped)
+                result = R.take(table, place, axis=0)
+                R.output(result)
+            return result
+
+    assert integer_uses(Flat)[1].extent == 5
+
+
 def test_a_mask_starts_with_ones(uses):
     mask = drawn(uses["mask"], (40, 9))
     assert set(mask.ravel()) == {0, 1} and (mask[:, 0] == 1).all()

@@ -4,6 +4,7 @@
 import numpy as np
 from compiling import compiled, torch
 
+from tvm_droplet_ms.model.decoding.in_place import GIVEN_AWAY
 from tvm_droplet_ms.tuning.frontends import import_model
 
 
@@ -110,3 +111,26 @@ def test_a_buffer_that_is_written_through_another_reference():
     assert total == 12 * (6 + 8)
     np.testing.assert_array_equal(after[0], np.full((3, 4), 6))
     np.testing.assert_array_equal(after[1], np.full((3, 4), 8))
+
+
+class Namesakes(torch.nn.Module):
+    """Changes a buffer and an input of one name."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4))
+
+    def forward(self, cache):
+        self.cache.add_(1)
+        cache.mul_(3)
+        return self.cache + cache
+
+
+def test_a_buffer_and_an_input_of_one_name():
+    imported, result = both(Namesakes(), torch.ones(4))
+    given, held = np.full(4, 2, "float32"), np.full(4, 5, "float32")
+    total, of_buffer, of_input = result(given, held)
+    np.testing.assert_array_equal(total, np.full(4, 12))
+    np.testing.assert_array_equal(of_buffer, np.full(4, 6))
+    np.testing.assert_array_equal(of_input, np.full(4, 6))
+    assert list(imported.mod["main"].attrs[GIVEN_AWAY]) == ["b_cache", "cache"]

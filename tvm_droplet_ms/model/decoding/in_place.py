@@ -5,6 +5,7 @@ A decoder's step writes one row of its cache. A graph has no state, so that it m
 the old one and the row: at 4,096 positions that takes as long as all products of a small model.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,17 +17,31 @@ from tvm.ir import IRModule
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape, users_of
+from ..bindings import (
+    Bindings,
+    Expr,
+    Var,
+    array_of,
+    bound_values,
+    operator_name,
+    static_shape,
+    users_of,
+)
 from ..rewriting import Rewrite, binding_pass
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
-"""The attribute of ``main`` with the names of the parameters that it may write to."""
+"""The attribute of ``main`` with the names of the parameters that it may write to. Their new values
+are its last outputs, in this order."""
 
 _WHERE, _EQUAL = "relax.where", "relax.equal"
+_VIEWS = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 
 
 def give_away(mod: IRModule, names: Sequence[str]) -> IRModule:
-    """Mark parameters of ``main`` as the caller's gift: they may be written to."""
+    """Mark parameters of ``main`` as the caller's gift: they may be written to.
+
+    ``names``: of those whose new values are the last outputs, in this order.
+    """
     marked = mod.clone()
     marked.update_func(mod.get_global_var("main"), mod["main"].with_attr(GIVEN_AWAY, list(names)))
     return marked
@@ -48,7 +63,8 @@ def write_in_place() -> tvm.transform.Pass:
 
     For a choice between a parameter and a row, by whether the place along an axis is a number, as
     which importers write ``cache[:, :, position] = row``. Returns the pass. A parameter that
-    anything else reads is left as it is.
+    anything else reads is left as it is. So is one whose new value is not what the choice gives, or
+    is returned twice, perhaps reshaped: the caller may keep one of the two.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -58,14 +74,17 @@ def write_in_place() -> tvm.transform.Pass:
             return mod
         users = users_of(main)
         given = [p for p in main.params if p.name in names and len(users.get(p, ())) == 1]
+        returned, last = _returned(main), _last_outputs(main, names)
         kernels = relax.BlockBuilder()
 
         def make_rewrite(bindings: Bindings) -> Rewrite:
-            def rewrite(_var: Var, value: Expr, _emit: Any) -> Expr | None:
+            def rewrite(var: Var, value: Expr, _emit: Any) -> Expr | None:
                 found = _write_of(bindings, value, given)
                 if found is None:
                     return None
                 cache = value.args[2]
+                if returned[var] > 1 or not var.same_as(last.get(cache.name)):
+                    return None
                 kernel = kernels.add_func(_kernel(cache, found), "write_row")
                 arguments = relax.Tuple([cache, found.place, found.row])
                 return relax.op.call_tir_inplace(kernel, arguments, [0], cache.ty)
@@ -79,6 +98,41 @@ def write_in_place() -> tvm.transform.Pass:
     return tvm.transform.module_pass(transform, opt_level=0, name="WriteInPlace")
 
 
+def _last_outputs(main: relax.Function, names: Sequence[str]) -> dict[str, Var]:
+    """The new values of parameters: the last outputs, through copies."""
+    values = bound_values(main)
+
+    def through_copies(expr: Expr) -> Expr:
+        while isinstance(expr, relax.Var) and isinstance(values.get(expr), relax.Var):
+            expr = values[expr]
+        return expr
+
+    result = through_copies(main.body.body)
+    whole = values.get(result, result)
+    fields = list(whole.fields) if isinstance(whole, relax.Tuple) else [result]
+    found = [through_copies(field) for field in fields]
+    return dict(zip(names, found[-len(names) :], strict=False))
+
+
+def _returned(main: relax.Function) -> Counter[Var]:
+    """How often each variable is an output, as it is or through views of the same memory."""
+    values = bound_values(main)
+    found: Counter[Var] = Counter()
+    waiting = [main.body.body]
+    while waiting:
+        expr = waiting.pop()
+        value = values.get(expr, expr) if isinstance(expr, relax.Var) else expr
+        if isinstance(value, relax.Tuple):
+            waiting += list(value.fields)
+        elif isinstance(expr, relax.Var):
+            found[expr] += 1
+            if isinstance(value, relax.Var):
+                waiting.append(value)
+            elif operator_name(value) in _VIEWS:
+                waiting.append(value.args[0])
+    return found
+
+
 def _write_of(bindings: Bindings, value: Expr, given: Sequence[Var]) -> _Write | None:
     """The row that a choice writes into a parameter; None for any other value."""
     if operator_name(value) != _WHERE or not any(value.args[2].same_as(each) for each in given):
@@ -87,6 +141,8 @@ def _write_of(bindings: Bindings, value: Expr, given: Sequence[Var]) -> _Write |
     equal = bindings.call_of(condition, _EQUAL)
     shape, of_row = static_shape(cache), static_shape(row)
     if equal is None or shape is None or of_row is None or static_shape(value) != shape:
+        return None
+    if not all("int" in str(each.ty.dtype) for each in equal.args):
         return None
     for places, place in (equal.args, equal.args[::-1]):
         numbers = array_of(bindings.value_of(places))

@@ -56,7 +56,9 @@ def _packed_product(
         return None
     x, weights = value.args
     shape, of_weights = static_shape(x), static_shape(weights)
-    if shape is None or of_weights is None or len(of_weights) != 2 or not is_float32(x):
+    if shape is None or of_weights is None or len(of_weights) != 2:
+        return None
+    if not all(map(is_float32, (x, value))):
         return None
     rows, (depth, columns) = prod(shape[:-1]), of_weights
     if not rows or columns < _LEAST_COLUMNS or depth * columns < _LEAST_ELEMENTS:
@@ -84,7 +86,7 @@ def _packed_product(
         if packed is None:
             return None
         factors, make = [emit(relax.op.reshape(x, [rows, depth]))], narrow_product
-    arguments = [*factors, *map(constant, (packed.words, packed.scales, packed.offsets))]
+    arguments = [*factors, *map(constant, (packed.words, packed.scales, packed.zeros))]
     kernel = make([each.ty for each in arguments], packed.bits)
     variable = kernels.add_func(kernel, make.__name__)
     kind = relax.TensorType((rows, packed.words.shape[0] * LANES), "float32")

@@ -8,6 +8,7 @@ import numpy as np
 from tvm import relax
 
 from ..bindings import Bindings, Expr, array_of, operator_name, static_shape
+from ..integers.quantized_values import known
 from ..kernels.weights.packing import Array, Scaled
 from ..layout.transposes import axes_of
 
@@ -26,10 +27,8 @@ def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Sc
     if not depth or not name or shape is None:
         return None
     if name == "relax.astype":
-        array = array_of(bindings.value_of(value.args[0]))
-        if array is None or array.dtype.kind not in "iu" or array.dtype.itemsize > 1:
-            return None
-        return _like(array, np.float32(0), np.float32(1))
+        integers = _integers(bindings, value.args[0])
+        return None if integers is None else _like(*integers, np.float32(1))
     if name == "relax.dequantize":
         return _dequantized(bindings, value)
     if name not in _MOVES:
@@ -38,7 +37,7 @@ def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Sc
     if found is None:
         return None
     if name in ("relax.subtract", "relax.multiply"):
-        other = array_of(bindings.value_of(value.args[1]))
+        other = known(bindings, value.args[1])
         if other is None or other.dtype != np.float32 or shape != found.numbers.shape:
             return None
         if name == "relax.multiply":
@@ -47,6 +46,24 @@ def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Sc
         is_scaled = bool((found.scales != 1).any())
         return None if is_scaled else _like(found.numbers, found.zeros + other, found.scales)
     return Scaled(*(_moved(value, each, shape) for each in _parts(found)))
+
+
+def _integers(bindings: Bindings, expr: Expr) -> tuple[Array, Array] | None:
+    """Constant bytes, and what is subtracted from them as wider integers; None for others."""
+    value = bindings.value_of(expr)
+    array = array_of(value)
+    if array is not None:
+        is_byte = array.dtype in (np.int8, np.uint8)
+        return (array, np.zeros((), "float32")) if is_byte else None
+    name = operator_name(value)
+    if name not in ("relax.astype", "relax.subtract") or str(value.ty.dtype) != "int32":
+        return None
+    found = _integers(bindings, value.args[0])
+    if found is None or name == "relax.astype":
+        return found
+    zeros = known(bindings, value.args[1])
+    is_same = zeros is not None and static_shape(value) == found[0].shape
+    return (found[0], found[1] + zeros.astype("float32")) if is_same and zeros is not None else None
 
 
 _MOVES = {*_RESHAPES, "relax.permute_dims", "relax.subtract", "relax.multiply"}

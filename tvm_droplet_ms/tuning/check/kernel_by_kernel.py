@@ -42,6 +42,7 @@ def different_kernels(
 
     def keep(name: str, tensors: Sequence[Any]) -> None:
         nonlocal held
+        name = name.removesuffix(PACKED)
         found = [each.numpy() for each in tensors[len(tensors) - results.get(name, 0) :]]
         held += sum(each.nbytes for each in found)
         run.append((name, found if held <= _MOST_BYTES else []))

@@ -20,13 +20,14 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
-from ...model.bindings import Bindings, Expr, Var, operator_name, values_of
+from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...prefetch.prefetch_weights import PrefetchWeights
 from ...search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ...session.errors import ModelError
+from ..frontends.imported import first_line
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .naming import with_suffix
@@ -125,12 +126,19 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
     """Turn the operators of a graph into fused kernels: Relax functions that call TIR functions.
 
     ``is_reference``: whether to take TVM's own kernels only, to compare others with. Raises
-    ``ModelError`` if a kernel would read a tensor of unknown extents.
+    ``ModelError`` if a kernel would read a tensor of unknown extents, or TVM has none for an extent
+    of 0.
     """
     with target:
         try:
             return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
         except Exception as error:
+            empty = [p.name for p in mod["main"].params if 0 in (static_shape(p) or ())]
+            if empty and _NO_SHAPE not in str(error):
+                raise ModelError(
+                    f"input {empty[0]!r} has an extent of 0, for which TVM makes no kernels here "
+                    f"({first_line(error)}): pass extents of at least 1"
+                ) from error
             if _NO_SHAPE not in str(error):
                 raise
     raise ModelError(

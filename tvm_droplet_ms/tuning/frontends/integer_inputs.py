@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of integer inputs of a graph: an index, one of some values, or a mask."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...model.bindings import array_of, operator_name, static_shape
+from ...model.bindings import array_of, bound_values, operator_name, static_shape
 
 MOST_CHOICES = 64
 """The most constants that an input is drawn from one by one."""
@@ -66,6 +66,10 @@ class IntegerUse:
     divides: bool = False
     most: int | None = None
 
+    def bound(self, extent: int) -> None:
+        """Note that what is indexed has so many places."""
+        self.extent = extent if self.extent is None else min(extent, self.extent)
+
     def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
         """Draw integers of at least 0.
 
@@ -100,6 +104,7 @@ def integer_uses(mod: IRModule) -> list[IntegerUse]:
         for number, parameter in enumerate(function.params)
         if _is_integer(parameter)
     }
+    values = bound_values(function)
     for block in function.body.blocks:
         for binding in block.bindings:
             if not isinstance(binding, relax.VarBinding):
@@ -107,11 +112,32 @@ def integer_uses(mod: IRModule) -> list[IntegerUse]:
             value = binding.value
             if isinstance(value, relax.Call):
                 _look_at(value, copies, uses)
+            index, extent = _counted_from_end(value, values)
+            for number in copies.get(index, ()):
+                uses[number].bound(extent)
             if _passes_on(value):
                 sources = {number for each in _operands(value) for number in copies.get(each, ())}
                 if sources:
                     copies[binding.var] = sources
     return uses
+
+
+def _counted_from_end(value: Any, values: Mapping[Any, Any]) -> tuple[Any, int]:
+    """The index that an extent is added to where it is negative, and the extent; or 0.
+
+    As importers write it: ``where(index < 0, index + extent, index)``.
+    """
+    if operator_name(value) != "relax.where":
+        return None, 0
+    _, shifted, index = value.args
+    added = values.get(shifted) if isinstance(shifted, relax.Var) else None
+    if added is None or operator_name(added) != "relax.add" or not isinstance(index, relax.Var):
+        return None, 0
+    for one, other in (added.args, added.args[::-1]):
+        array = array_of(other)
+        if one.same_as(index) and array is not None and array.size == 1 and array.item() > 0:
+            return index, int(array.item())
+    return None, 0
 
 
 def _look_at(call: Any, copies: dict[Any, set[int]], uses: list[IntegerUse]) -> None:
@@ -126,7 +152,7 @@ def _look_at(call: Any, copies: dict[Any, set[int]], uses: list[IntegerUse]) -> 
 def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
     extent = _extent(call, name, position)
     if extent is not None:
-        use.extent = extent if use.extent is None else min(extent, use.extent)
+        use.bound(extent)
     if name in _COMPARISONS:
         use.is_mask = True
     if name in _DIVISIONS and position == 1 and _is_integer(call):
@@ -136,8 +162,7 @@ def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
     if name == "relax.minimum":
         array = array_of(call.args[1 - position])
         if array is not None and array.size == 1:
-            end = int(array.item()) + 1
-            use.extent = end if use.extent is None else min(end, use.extent)
+            use.bound(int(array.item()) + 1)
     if name == "relax.astype" and not _is_integer(call):
         use.is_mask = True
     if name in ("relax.equal", "relax.not_equal"):

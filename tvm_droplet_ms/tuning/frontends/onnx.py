@@ -92,7 +92,8 @@ def import_onnx(
         notes += (
             f"{counts.dequantized} of {counts.in_integers + counts.dequantized} quantized "
             "convolutions and matrix products are not computed in 8 bits: they have several "
-            "groups, weights that are no constant bytes, or activations of 16 bits or many scales",
+            "groups, weights that are no constant bytes, or activations of floats, of 16 bits or "
+            "of many scales",
         )
     original = None
     if reference is None:

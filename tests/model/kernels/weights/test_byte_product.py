@@ -46,7 +46,7 @@ def test_blocks_are_summed_up_exactly_and_scaled(bits, block, rows, threads):
     packed = pack(weights, block)
     numbers, of_blocks = rounded(rows, depth, block)
     arrays = [numbers.reshape(rows, depth).astype("int8"), of_blocks]
-    arrays += [numbers.sum(-1).astype("float32"), packed.words, packed.scales, packed.offsets]
+    arrays += [numbers.sum(-1).astype("float32"), packed.words, packed.scales, packed.zeros]
     types = [relax.TensorType(each.shape, str(each.dtype)) for each in arrays]
     kernel = byte_product(types, packed.bits).with_attr("global_symbol", "main")
     library = tvm.compile(kernel, Target({**host_target().export(), "num-cores": threads}))

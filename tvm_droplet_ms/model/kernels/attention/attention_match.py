@@ -85,8 +85,8 @@ def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
         expr = scores[0]
         own = shape_of(expr)
         if name in RESHAPES and own[-2] != rows:
-            together = own[-2] // rows
-            if together * rows != own[-2] or batch[-1] % together:
+            together = own[-2] // max(1, rows)
+            if not together or together * rows != own[-2] or batch[-1] % together:
                 break
             own = (*batch[:-1], batch[-1] // together, own[-2], columns)
         if len(own) > 2 and own not in shapes:

@@ -26,7 +26,7 @@ def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
     """Make the kernel, which is scheduled.
 
     - ``types``: those of the rows as bytes, (rows, depth); of the scale and the sum of each block
-      of them, (rows, blocks); and of the words, scales and offsets of ``Packed``.
+      of them, (rows, blocks); and of the words, scales and zeros of ``Packed``.
     - ``bits``: of a number.
 
     It returns values of shape (rows, columns), the columns of all panels.
@@ -58,7 +58,7 @@ def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
     return kernel.with_attrs({"tirx.noalias": True, "tirx.is_scheduled": True})
 
 
-_NAMES = ("x", "of_blocks", "sums", "words", "scales", "offsets")
+_NAMES = ("x", "of_blocks", "sums", "words", "scales", "zeros")
 _VECTOR = tirx.Ramp(0, 1, LANES)
 
 
@@ -82,7 +82,7 @@ class _Tile:
 
     def compute(self, row: Any, panel: Any, blocks: int) -> None:
         """Write the statements that compute the tile of a first row and a first panel."""
-        _, of_blocks, sums, words, scales, offsets, result = self.buffers
+        _, of_blocks, sums, words, scales, zeros, result = self.buffers
         total, part = (
             T.alloc_buffer((self.rows, self.panels, LANES), kind, scope="local")
             for kind in ("float32", "int32")
@@ -99,9 +99,11 @@ class _Tile:
                     self._add_word(part, p, words[panel + p, block, word, _VECTOR], row, first)
             for m, p in each:
                 at = (panel + p, block, _VECTOR)
-                value = part[m, p, _VECTOR].astype(f"float32x{LANES}") * scales[at]
-                value = value - _wide(sums[row + m, block]) * offsets[at]
-                value = total[m, p, _VECTOR] + _wide(of_blocks[row + m, block]) * value
+                value = part[m, p, _VECTOR].astype(f"float32x{LANES}")
+                # Both are exact, and so is their difference.
+                value = value - _wide(sums[row + m, block]) * zeros[at]
+                value = _wide(of_blocks[row + m, block]) * scales[at] * value
+                value = total[m, p, _VECTOR] + value
                 T.buffer_store(total, value, [m, p, _VECTOR])
         for m, p in each:
             column = tirx.Ramp((panel + p) * LANES, 1, LANES)

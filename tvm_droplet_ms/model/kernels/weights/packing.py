@@ -36,14 +36,14 @@ class Packed:
     """A packed matrix.
 
     - ``words``: int32 of (panels, blocks, words of a block, LANES).
-    - ``scales``, ``offsets``: float32 of (panels, blocks, LANES); an offset is the product of a
-      scale and a zero point. Columns behind the last one have scales of 0.
+    - ``scales``, ``zeros``: float32 of (panels, blocks, LANES); both are 0 in the columns behind
+      the last one.
     - ``bits``: of a number. ``block``: the rows of a block. ``columns``: of the matrix.
     """
 
     words: Array
     scales: Array
-    offsets: Array
+    zeros: Array
     bits: int
     block: int
     columns: int
@@ -65,12 +65,12 @@ def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
         return None
     block = block or found_block
     scales = matrix.scales[::block].astype("float32")
-    offsets = scales * zeros[::block]
+    zeros = zeros[::block]
     panels, per_word = -(-columns // LANES), WORD // bits
     more = [(0, 0), (0, panels * LANES - columns)]
-    scales, offsets = (
-        np.pad(each, more).reshape(-1, panels, LANES).transpose(1, 0, 2)
-        for each in (scales, offsets)
+    scales, zeros = (
+        np.ascontiguousarray(np.pad(each, more).reshape(-1, panels, LANES).transpose(1, 0, 2))
+        for each in (scales, zeros)
     )
     apart = np.pad(numbers, more).astype("uint32")
     apart = apart.reshape(rows // block, block // per_word, per_word, panels, LANES)
@@ -78,8 +78,7 @@ def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
     shifts = np.array(places, "uint32").reshape(-1, 1, 1)
     words = np.bitwise_or.reduce(apart << shifts, axis=2).transpose(2, 0, 1, 3)
     words = np.ascontiguousarray(words).view("int32")
-    scales, offsets = np.ascontiguousarray(scales), np.ascontiguousarray(offsets)
-    return Packed(words, scales, offsets, bits, block, columns)
+    return Packed(words, scales, zeros, bits, block, columns)
 
 
 def place_of(number: int, bits: int) -> int:

@@ -51,8 +51,9 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
 
     A buffer that it changes becomes an input behind the others. The new values of buffers and
     inputs become outputs behind the others: those of buffers, in the order of the inputs, first.
-    Returns the program, a sentence for the user, and the names of the inputs that are changed; or
-    the same program and none. Raises ``ModelError`` if the program leaves extents open.
+    Returns the program, a sentence for the user, and the names of the inputs whose new values are
+    the last outputs, in order; or the same program and none. Raises ``ModelError`` if the program
+    leaves extents open.
     """
     kinds = torch.export.graph_signature.OutputKind
     returned = (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)
@@ -60,11 +61,11 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     changed = [spec for spec in signature.output_specs if spec.kind not in returned]
     if not changed:
         return program, [], []
-    targets = [spec.target for spec in changed]
+    names = _changed_names(torch, signature)
     own = torch.export.graph_signature.InputKind.USER_INPUT
     taken = [spec for spec in signature.input_specs if spec.kind is own]
-    buffers = [s for s in signature.input_specs if s.kind is not own and s.target in targets]
-    named = _some([repr(target) for target in targets])
+    buffers = [s for s in signature.input_specs if s.kind is not own and s.arg.name in names]
+    named = _some([repr(spec.target) for spec in changed])
     noted = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples, fixed = {}, {}
     for spec in (*taken, *buffers):
@@ -82,13 +83,30 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     with torch.no_grad():
         exported = torch.export.export(module, (), examples, strict=False)
     inputs = _some([spec.arg.name for spec in buffers])
-    written = [s.arg.name for s in signature.input_specs if {s.target, s.arg.name} & {*targets}]
+    written = [spec.arg.name for spec in (*buffers, *taken) if spec.arg.name in names]
     as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
     note = (
         f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
-        "are outputs behind the others; a single row is written into the tensor that is passed"
+        "are outputs behind the others"
     )
     return exported, [note], written
+
+
+def _changed_names(torch: Any, signature: Any) -> dict[str, int]:
+    """The inputs of a program, buffers among them, that it changes: where their new values are.
+
+    By the names of the nodes: a buffer and an input may have one name.
+    """
+    kinds = torch.export.graph_signature.OutputKind
+    own = torch.export.graph_signature.InputKind.USER_INPUT
+    of_held = {s.target: s.arg.name for s in signature.input_specs if s.kind is not own}
+    places = {}
+    for place, spec in enumerate(signature.output_specs):
+        if spec.kind is kinds.USER_INPUT_MUTATION:
+            places[spec.target] = place
+        elif spec.kind not in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT):
+            places[of_held[spec.target]] = place
+    return places
 
 
 def _some(names: Sequence[str]) -> str:
@@ -125,13 +143,14 @@ def _functional(
                 else getattr(self, name)
                 for name in names
             ]
-            outputs = list(zip(signature.output_specs, inner(*values), strict=True))
-            first = [value for spec, value in outputs if spec.kind in returned]
-            changed = {spec.target: v for spec, v in outputs if spec.kind not in returned}
-            # In the order of the inputs: buffers have their names, other inputs those of nodes.
-            specs: list[Any] = signature.input_specs
-            of_buffers = [spec.target for spec in specs if spec.target in changed]
-            of_inputs = [spec.arg.name for spec in specs if spec.arg.name in changed]
-            return (*first, *(changed[name] for name in dict.fromkeys(of_buffers + of_inputs)))
+            outputs = inner(*values)
+            specs = signature.output_specs
+            first = [v for s, v in zip(specs, outputs, strict=True) if s.kind in returned]
+            places = _changed_names(torch, signature)
+            # Those of buffers first, in the order of the inputs.
+            own = torch.export.graph_signature.InputKind.USER_INPUT
+            order = sorted(signature.input_specs, key=lambda spec: spec.kind is own)
+            changed = [places[s.arg.name] for s in order if s.arg.name in places]
+            return (*first, *(outputs[place] for place in changed))
 
     return Functional().eval()
