@@ -106,3 +106,15 @@ def test_what_else_reads_the_cache_sees_the_old_one(options):
     new = cache.copy()
     new[3 if options.get("is_reversed") else 1] = row
     np.testing.assert_array_equal(double, 2 * (cache if "after" in options else new))
+
+
+def test_a_parameter_may_be_an_output():
+    """The first one is its new value already: nothing is written."""
+    returns = {"returns": lambda emit, new: [new, emit(op.negative(new))]}
+    mod = cached((5, 4), 0, **returns)
+    body = mod["main"].body
+    outputs = relax.Tuple([body.body, mod["main"].params[0]])
+    block = relax.SeqExpr(body.blocks, outputs)
+    function = relax.Function(mod["main"].params, block)
+    mod.update_func(mod.get_global_var("main"), function)
+    assert "call_tir_inplace" not in write_in_place()(give_away(mod, ["cache"])).script()

@@ -121,14 +121,15 @@ def _returned(main: relax.Function) -> Counter[Var]:
     waiting = [main.body.body]
     while waiting:
         expr = waiting.pop()
-        value = values.get(expr, expr) if isinstance(expr, relax.Var) else expr
+        is_variable = isinstance(expr, relax.Var)
+        value = values.get(expr) if is_variable else expr
         if isinstance(value, relax.Tuple):
             waiting += list(value.fields)
-        elif isinstance(expr, relax.Var):
+        elif is_variable:
             found[expr] += 1
             if isinstance(value, relax.Var):
                 waiting.append(value)
-            elif operator_name(value) in _VIEWS:
+            elif value is not None and operator_name(value) in _VIEWS:
                 waiting.append(value.args[0])
     return found
 
