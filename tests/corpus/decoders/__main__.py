@@ -28,18 +28,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=0, help="0 for first picks")
     parser.add_argument("--report", action="store_true", help="print the tables")
-    parser.add_argument("--only", choices=("steps", "products"))
+    parser.add_argument("--only", choices=("steps", "prompts", "products"))
     args = parser.parse_args()
     if args.report:
         print(tables(map(json.loads, args.out.read_text().splitlines())))
         return
     with args.out.open("a") as file:
-        for kind, size, length, tokens, precision in STEPS * (args.only != "products"):
+        chosen = [] if args.only == "products" else STEPS
+        for kind, size, length, tokens, precision in chosen:
+            if args.only == "prompts" and tokens == 1:
+                continue
             row = steps.measure(
                 kind, size, length, tokens, minutes=args.minutes, precision=precision
             )
             print(json.dumps(row), file=file, flush=True)
-        choices = itertools.product(PRODUCTS, (4, 8), (0, 4)) if args.only != "steps" else ()
+        choices = (
+            itertools.product(PRODUCTS, (4, 8), (0, 4)) if args.only in (None, "products") else ()
+        )
         for (count, extent), bits, level in choices:
             row = products.measure(count, extent, bits, level)
             print(json.dumps(row), file=file, flush=True)
