@@ -10,7 +10,7 @@ from typing import Any
 from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
@@ -140,6 +140,12 @@ class KernelRun:
                     seed=self._seed,
                     **measure,
                 )
+        except ScheduleError as error:
+            last = str(error).strip().splitlines()[-1].removeprefix("Error message: ")
+            raise KernelError(
+                f"{self._name} has no design space: TVM's rules fail for it ({last[:150]}); write "
+                "its parts as kernels of their own"
+            ) from error
         except RuntimeError:
             refuse_lost_fleet(self._fleet, self._directory, self.known + self.measured)
             raise

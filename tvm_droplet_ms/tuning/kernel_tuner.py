@@ -10,6 +10,7 @@ from typing import Any
 from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
+from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
@@ -22,7 +23,7 @@ from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
 from .budget.ending import GRACE_SECS, batch_size
 from .budget.priorities import Priorities
-from .budget.tuning_run import TuningRun, in_whole_batches, tune_tasks_by_clock
+from .budget.tuning_run import TuningRun, in_whole_batches, tune_tasks_by_clock, with_design_space
 from .cold_timing import InsideTiming, allocate_or_keep
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder
@@ -220,7 +221,7 @@ class KernelTuner:
 
         written = WrittenRecords(self._directory, self.database)
 
-        def run(size: int, most: int | None) -> TuningRun:
+        def measured(size: int, most: int | None) -> TuningRun:
             return tune_tasks_by_clock(
                 tasks,
                 work_dir=str(self._directory),
@@ -238,6 +239,18 @@ class KernelTuner:
                 seed=self._seed,
                 **self._measure,
             )
+
+        def run(size: int, most: int | None) -> TuningRun:
+            nonlocal tasks
+            try:
+                return measured(size, most)
+            except ScheduleError:
+                kept, names = with_design_space(tasks)
+                if not names:
+                    raise
+                tasks = kept
+                self._note(f"TVM's rules fail for {', '.join(names)}, which cannot be searched")
+                return measured(size, most)
 
         size = batch or batch_size(stop.left, max(1, len(tasks)))
         try:

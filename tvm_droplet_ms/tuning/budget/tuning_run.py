@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tvm_ffi import structural_hash
 
+from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator, TuneContext
 from tvm.s_tir.meta_schedule.builder import Builder
 from tvm.s_tir.meta_schedule.database import Database
@@ -23,7 +24,7 @@ from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
 from ...search_strategy.logger import logger
-from ...search_strategy.screening.sound_space import sound_space
+from ...search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from ...session.roofline import MachineRates, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable
 from ..schedules import best_records
@@ -169,6 +170,34 @@ def _with_bounds(
         tunable.append(task)
         bounds.append(bound)
     return tunable, bounds
+
+
+def with_design_space(
+    tasks: Sequence[ExtractedTask], space: str = FROM_TARGET
+) -> tuple[list[ExtractedTask], list[str]]:
+    """The tasks for which TVM's rules make design spaces, and the names of the others.
+
+    ``ReverseComputeAt`` raises in ``multi_level_tiling.cc`` where what follows a sum reads another
+    result too, such as in ``x - mean(x, 0) - mean(x - mean(x, 0), 1)``.
+    """
+    kept, names = [], []
+    with fast_tune_contexts():
+        for task in tasks:
+            mod = task.dispatched[0]
+            context = TuneContext(
+                mod,
+                target=task.target,
+                space_generator=sound_space(space, mod, task.target),
+                rand_state=1,
+                num_threads=1,
+            )
+            try:
+                context.generate_design_space()
+            except ScheduleError:
+                names.append(str(task.task_name))
+            else:
+                kept.append(task)
+    return kept, names
 
 
 def in_whole_batches(
