@@ -162,6 +162,11 @@ def _padded(call: Expr, arrays: Sequence[Array]) -> Array | None:
     return np.pad(arrays[0], pairs, constant_values=float(attrs.pad_value))
 
 
+def _repeated(call: Expr, arrays: Sequence[Array]) -> Array:
+    axis = call.attrs.axis
+    return np.repeat(arrays[0], int(call.attrs.repeats), None if axis is None else int(axis))
+
+
 def _zeros(call: Expr, _arrays: Sequence[Array]) -> Array | None:
     extents = [getattr(extent, "value", None) for extent in call.args[0].values]
     known = [int(extent) for extent in extents if extent is not None]
@@ -174,6 +179,7 @@ _MOVEMENTS: dict[str, Callable[[Expr, Sequence[Array]], Array | None]] = {
     "relax.concat": _concatenated,
     "relax.strided_slice": _sliced,
     "relax.nn.pad": _padded,
+    "relax.repeat": _repeated,
     "relax.zeros": _zeros,
 }
 

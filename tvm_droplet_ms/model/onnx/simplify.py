@@ -12,6 +12,7 @@ from onnx import ModelProto
 from .folding import fold_constants
 from .halves import half_types, to_float32
 from .inputs import bind_inputs
+from .narrow_integers import widen_integers
 from .opset import with_new_opset
 from .order import sort_nodes
 from .rewriting.nodes import prepare_onnx
@@ -55,6 +56,7 @@ def simplify_onnx(
     steps = (
         ("its functions were not inlined", _inline),
         ("its old operators were not converted to new ones", with_new_opset),
+        ("its weights of a few bits were not made bytes", widen_integers),
         ("it was not simplified", _folded),
     )
     for failure, step in steps:
