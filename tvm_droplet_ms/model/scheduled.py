@@ -37,3 +37,8 @@ def in_block(kernel: PrimFunc) -> PrimFunc:
     nothing in it for schedules to change.
     """
     return kernel.with_body(SBlockRealize([], True, SBlock([], [], [], "scheduled", kernel.body)))
+
+
+def whole(buffer: Any, shape: Sequence[int]) -> Any:
+    """The region of a buffer that is all of it."""
+    return buffer[tuple(slice(0, extent) for extent in shape)]

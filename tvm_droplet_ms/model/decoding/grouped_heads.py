@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, operator_name, static_shape
+from ..folding.numpy_folding import RESHAPES
 from ..layout.transposes import axes_of
 from ..rewriting import Emit, binding_pass, stateless
 
@@ -20,7 +21,6 @@ FEW_ROWS = 8
 """From so many rows on a product is bound by its arithmetic, and copies cost little."""
 
 _MATMUL = "relax.matmul"
-_RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 _MOST_ELEMENTS = 1 << 27
 """The most elements of a factor whose places are followed one by one."""
 
@@ -101,4 +101,4 @@ def _moved(call: relax.Call, array: np.ndarray) -> np.ndarray:
     return array.reshape(shape)
 
 
-_MOVES = {*_RESHAPES, "relax.broadcast_to", "relax.permute_dims", "relax.repeat"}
+_MOVES = {*RESHAPES, "relax.broadcast_to", "relax.permute_dims", "relax.repeat"}

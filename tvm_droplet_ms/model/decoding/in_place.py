@@ -27,14 +27,15 @@ from ..bindings import (
     static_shape,
     users_of,
 )
+from ..folding.numpy_folding import RESHAPES
 from ..rewriting import Rewrite, binding_pass
+from ..scheduled import whole
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
 """The attribute of ``main`` with the names of the parameters that it may write to. Their new values
 are its last outputs, in this order."""
 
 _WHERE, _EQUAL = "relax.where", "relax.equal"
-_VIEWS = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 
 
 def give_away(mod: IRModule, names: Sequence[str]) -> IRModule:
@@ -129,7 +130,7 @@ def _returned(main: relax.Function) -> Counter[Var]:
             found[expr] += 1
             if isinstance(value, relax.Var):
                 waiting.append(value)
-            elif value is not None and operator_name(value) in _VIEWS:
+            elif value is not None and operator_name(value) in RESHAPES:
                 waiting.append(value.args[0])
     return found
 
@@ -174,16 +175,11 @@ def _kernel(cache: Expr, write: _Write) -> tirx.PrimFunc:
             is_inside = tirx.And(at >= 0, at < shape[write.axis])
             # TVM looks for a block inside the outermost one (``split_layout_rewrite_preproc.cc``).
             with T.sblock("root"), T.sblock("write_row"):
-                T.reads(_whole(place, of_place), _whole(row, of_row))
-                T.writes(_whole(data, shape))
+                T.reads(whole(place, of_place), whole(row, of_row))
+                T.writes(whole(data, shape))
                 with T.If(is_inside), T.Then(), T.grid(*of_row) as indices:
                     own = list(indices) if len(of_row) > 1 else [indices]
                     to = [*own[: write.axis], at, *own[write.axis + 1 :]]
                     T.buffer_store(data, row[tuple(own)], to)
         kernel = builder.get()
     return kernel.with_attr({"tirx.noalias": True, "tirx.is_scheduled": True})
-
-
-def _whole(buffer: Any, shape: Sequence[int]) -> Any:
-    """The region of a buffer that is all of it."""
-    return buffer[tuple(slice(0, extent) for extent in shape)]

@@ -8,11 +8,11 @@ import numpy as np
 from tvm import relax
 
 from ..bindings import Bindings, Expr, array_of, operator_name, static_shape
+from ..folding.numpy_folding import RESHAPES
 from ..integers.quantized_values import known
 from ..kernels.weights.packing import Array, Scaled
 from ..layout.transposes import axes_of
 
-_RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 _DEEPEST = 8
 """The most operations between the integers and the matrix."""
 
@@ -66,7 +66,7 @@ def _integers(bindings: Bindings, expr: Expr) -> tuple[Array, Array] | None:
     return (found[0], found[1] + zeros.astype("float32")) if is_same and zeros is not None else None
 
 
-_MOVES = {*_RESHAPES, "relax.permute_dims", "relax.subtract", "relax.multiply"}
+_MOVES = {*RESHAPES, "relax.permute_dims", "relax.subtract", "relax.multiply"}
 
 
 def _parts(found: Scaled) -> tuple[Array, Array, Array]:

@@ -28,6 +28,7 @@ def inline_others(schedule: Schedule, stages: Sequence[str]) -> SBlockRV:
 
 
 def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
+    """Sample one of some numbers, each as likely."""
     share = 1.0 / len(candidates)
     return schedule.sample_categorical(candidates, [share] * len(candidates))
 
@@ -35,6 +36,10 @@ def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
 def products_of_values(
     schedule: Schedule, mixed: SBlockRV, together: ExprRV | int, lanes: int
 ) -> None:
+    """Multiply weights by values: rows times vectors of a value, in registers.
+
+    ``together``: the rows that are multiplied together. ``lanes``: of a vector.
+    """
     *_, rows, width, columns = schedule.get_loops(mixed)
     row, register_row = schedule.split(rows, [None, together])
     vectors, lane = schedule.split(width, [None, lanes])
@@ -69,6 +74,7 @@ def tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: i
 
 
 def half_dot(lanes: int) -> Dot:
+    """The intrinsic that adds up pairs of bfloat16."""
     return Dot(lanes, PAIR, HALF, HALF)
 
 

@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ...scheduled import whole
 from .packing import LANES, TOGETHER, WORD
 
 _DOT = "llvm.x86.avx512.vpdpbusd.512"
@@ -47,8 +48,8 @@ def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
             tile = _Tile((*arguments, result), rows, together, depth // blocks, bits)
             # TVM looks for a block inside the outermost one (``split_layout_rewrite_preproc.cc``).
             with T.sblock("root"), T.sblock("byte_product"):
-                T.reads(*(_whole(*each) for each in zip(arguments, shapes, strict=True)))
-                T.writes(_whole(result, of_result))
+                T.reads(*(whole(*each) for each in zip(arguments, shapes, strict=True)))
+                T.writes(whole(result, of_result))
                 with T.parallel(0, panels // together) as outer:
                     with T.serial(0, -(-count // rows)) as step:
                         # The last step computes some rows of the one before once more.
@@ -132,8 +133,3 @@ def _mask(bits: int) -> Any:
     """A number of so many ones in each byte of a word."""
     ones = bytes([(1 << bits) - 1] * TOGETHER)
     return tirx.const(int.from_bytes(ones, "little", signed=True), "int32")
-
-
-def _whole(buffer: Any, shape: Sequence[int]) -> Any:
-    """The region of a buffer that is all of it."""
-    return buffer[tuple(slice(0, extent) for extent in shape)]

@@ -38,7 +38,7 @@ class Packed:
     - ``words``: int32 of (panels, blocks, words of a block, LANES).
     - ``scales``, ``zeros``: float32 of (panels, blocks, LANES); both are 0 in the columns behind
       the last one.
-    - ``bits``: of a number. ``block``: the rows of a block. ``columns``: of the matrix.
+    - ``bits``: of a number. ``block``: the rows of a block.
     """
 
     words: Array
@@ -46,7 +46,6 @@ class Packed:
     zeros: Array
     bits: int
     block: int
-    columns: int
 
 
 def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
@@ -78,7 +77,7 @@ def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
     shifts = np.array(places, "uint32").reshape(-1, 1, 1)
     words = np.bitwise_or.reduce(apart << shifts, axis=2).transpose(2, 0, 1, 3)
     words = np.ascontiguousarray(words).view("int32")
-    return Packed(words, scales, zeros, bits, block, columns)
+    return Packed(words, scales, zeros, bits, block)
 
 
 def place_of(number: int, bits: int) -> int:
