@@ -92,6 +92,17 @@ def test_temporary_directories_of_any_name(linked, image, expected, tmp_path, mo
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+def test_constants_beyond_the_reach_of_code_lie_behind_all_else(
+    linked, image, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(linked_model, "_NEAR", 0)
+    path = tmp_path / "model.so"
+    linked.write(path)
+    (found,) = CompiledModel.load(path)([image])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    assert b"\0.lrodata\0" in path.read_bytes()
+
+
 def test_a_library_outlives_its_name(linked, image, tmp_path):
     library, copy = tmp_path / "model.so", tmp_path / "copy.so"
     CompiledModel(linked).export(library)

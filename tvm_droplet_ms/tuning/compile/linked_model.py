@@ -31,7 +31,7 @@ from ...model.bindings import array_of
 logger = logging.getLogger(__name__)
 
 _INCLUDE = """
-    .section .rodata
+    .section {section}, "a", %progbits
     .globl {symbol}
     .balign 64
 {symbol}:
@@ -39,6 +39,9 @@ _INCLUDE = """
     .section .note.GNU-stack, ""
 """
 """The program, in GNU's assembly language, that has a file's bytes under a symbol."""
+
+_NEAR = 1 << 30
+"""Code reaches 2 GiB around it: more bytes go to the section that x86-64 puts behind the others."""
 
 LEAST_BYTES = 1024
 """Smaller constants are left to TVM."""
@@ -229,7 +232,8 @@ class LinkedModel:
         with data.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-        text = _INCLUDE.format(symbol=library_symbol(), data=_quoted(data))
+        section = ".rodata" if data.stat().st_size < _NEAR else ".lrodata"
+        text = _INCLUDE.format(section=section, symbol=library_symbol(), data=_quoted(data))
         source.write_text(text, encoding="utf-8", errors="surrogateescape")
         _link(path, [*self.paths.values(), source])
 
