@@ -120,8 +120,36 @@ class TestOpenExtents:
     def test_are_asked_for(self):
         extents = ({0: torch.export.Dim.AUTO},)
         program = torch.export.export(nn.ReLU(), (torch.randn(3, 4),), dynamic_shapes=extents)
-        with pytest.raises(ModelError, match="has the symbolic shape .* such as shapes="):
+        with pytest.raises(ModelError, match=r"has the open shape \(s\d+, 4\).* such as dims="):
             import_model(program)
+
+    def program(self):
+        """A sum of which one input has twice the rows of the other, which may have up to 9."""
+        rows = torch.export.Dim("rows", min=4, max=9)
+        module = Function(lambda inputs: inputs[0] + inputs[1][1::2]).eval()
+        extents = ({0: rows}, {0: 2 * rows})
+        inputs = ((torch.randn(4, 3), torch.randn(8, 3)),)
+        return torch.export.export(module, inputs, dynamic_shapes={"inputs": (extents,)})
+
+    def test_have_names_and_ranges(self):
+        program = self.program()
+        (name,) = (str(each) for each in program.range_constraints if each.is_Symbol)
+        imported = import_model(program, dims={name: 5})
+        x, y = random_inputs(imported)
+        assert x.shape == (5, 3) and y.shape == (10, 3)
+        np.testing.assert_allclose(compiled(imported)([x, y])[0], x + y[1::2], rtol=1e-6)
+        with pytest.raises(ModelError, match=f"extent {name} is 10: .* exported for 4 to 9"):
+            import_model(program, dims={name: 10})
+        with pytest.raises(ModelError, match=f"'rows', which no input has.* open {name}"):
+            import_model(program, dims={"rows": 5})
+
+    def test_a_module_is_exported_for_the_shapes_that_are_given(self):
+        table = nn.Embedding(6, 3)
+        ids = torch.tensor([[1, 5]])
+        imported = import_model((table.eval(), (ids,)), {"input": (2, 5)})
+        assert imported.inputs[0].shape == (2, 5)
+        with pytest.raises(ModelError, match=r"the model has \(1, 2\)"):
+            import_model((table, (ids,)), {"input": (2,)})
 
 
 class TestTransformers:

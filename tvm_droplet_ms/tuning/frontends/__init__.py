@@ -54,9 +54,8 @@ def import_model(
     if _is_torch(model):
         from .torch import import_torch
 
-        _refuse_dims(dims)
         _refuse_constants(constants)
-        return _identified(import_torch(model, rest, shapes, threads), model)
+        return _identified(import_torch(model, rest, shapes, threads, dims), model)
     raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
 
 
@@ -68,10 +67,10 @@ def _import_file(
     if path.endswith(".pt2"):
         from .torch import import_torch, load_exported_program
 
-        _refuse_dims(dims)
         _refuse_constants(constants)
         program = load_exported_program(path)
-        return _identified(import_torch(program, None, shapes, threads), program, path=path)
+        imported = import_torch(program, None, shapes, threads, dims)
+        return _identified(imported, program, path=path)
     # TVM's own importer, which the next import loads, raises without it.
     if find_spec("onnx") is None:
         raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
@@ -90,14 +89,6 @@ def _identified(
     constants: Mapping[str, Any] | None = None,
 ) -> ImportedModel:
     return replace(imported, identity=identify(model, parameters, path, constants))
-
-
-def _refuse_dims(dims: Dims) -> None:
-    if dims:
-        raise ModelError(
-            f"dims={dict(dims)!r} names extents, and a PyTorch program has none that a user gave: "
-            "pass shapes={name: (1, ...)} (--shape)"
-        )
 
 
 def _refuse_constants(constants: Mapping[str, Any] | None) -> None:

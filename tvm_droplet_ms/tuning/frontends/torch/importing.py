@@ -15,6 +15,7 @@ from .changed_state import merge_aliases, return_changes
 from .constant_folding import fold_constants
 from .explicit_types import write_out_types
 from .loading import export_module, import_pytorch, unlifted
+from .open_extents import static_shapes
 from .retracing import leaves_open, retrace
 from .rules import decompose, drop_what_computes_nothing, refuse_random_numbers
 
@@ -24,6 +25,7 @@ def import_torch(
     example_inputs: Any = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
+    dims: Mapping[str, int] | None = None,
 ) -> ImportedModel:
     """Import an exported program, or export a module with its example inputs and import that.
 
@@ -35,7 +37,7 @@ def import_torch(
     notes: list[str] = []
     program = model
     if not isinstance(model, torch.export.ExportedProgram):
-        program, notes = export_module(torch, model, example_inputs)
+        program, notes = export_module(torch, model, example_inputs, shapes or {})
     try:
         merge_aliases(torch, program)
         simple = decompose(torch, program)
@@ -44,8 +46,9 @@ def import_torch(
             notes += changes
             program, simple = changeless, decompose(torch, changeless)
         half = _half_types(torch, simple)
-        if half or _has_complex(torch, simple) or leaves_open(torch, simple, shapes or {}):
-            program = retrace(torch, simple, shapes or {})
+        fixed = static_shapes(torch, simple, shapes or {}, dims or {})
+        if half or _has_complex(torch, simple) or leaves_open(torch, simple, fixed):
+            program = retrace(torch, simple, fixed)
             simple = decompose(torch, program)
     except ModelError as error:
         # The interpreter of PyTorch has added lines.
@@ -57,7 +60,7 @@ def import_torch(
             f"the model is of {' and '.join(half)}: it is computed in float32, its weights are "
             "converted, its inputs and outputs have the types that it declares"
         )
-    mod = give_away(bind_shapes(_relax_of(torch, simple), shapes or {}), written)
+    mod = give_away(bind_shapes(_relax_of(torch, simple), fixed), written)
     return ImportedModel(
         mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
     )

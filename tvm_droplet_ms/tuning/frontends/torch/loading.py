@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....session.errors import ModelError
+from ..extents import Shapes
 from ..imported import first_line
+from .open_extents import resized_examples
 
 if TYPE_CHECKING:
     import torch
@@ -59,11 +61,14 @@ def unlifted(program: Any) -> Any:
         return program.module()
 
 
-def export_module(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, list[str]]:
+def export_module(
+    torch: Any, module: Any, example_inputs: Any, shapes: Shapes
+) -> tuple[Any, list[str]]:
     """Export a module with its inputs: one, several by position, or several by keyword.
 
-    Returns what a user should know too, in sentences. Raises ``ModelError`` if inputs are missing,
-    the module is in training mode, or PyTorch cannot export it.
+    ``shapes``: those to export it for, where they are not those of the inputs. Returns what a user
+    should know too, in sentences. Raises ``ModelError`` if inputs are missing, the module is in
+    training mode, or PyTorch cannot export it.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
@@ -85,6 +90,9 @@ def export_module(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, li
         try:
             with torch.no_grad():
                 program = torch.export.export(module, arguments, keywords, strict=False)
+                resized = resized_examples(torch, program, (arguments, keywords), shapes)
+                if resized is not None:
+                    program = torch.export.export(module, *resized, strict=False)
         except Exception as error:
             raise ModelError(
                 f"torch.export cannot export the model: {first_line(error)}"
