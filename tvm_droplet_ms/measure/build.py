@@ -9,6 +9,7 @@ from tvm.runtime import Module, Tensor
 from tvm.target import Target
 
 from ..compat.lazy_intrinsics import import_intrinsics
+from ..compat.loop_vectorizer import without_loop_vectorizer
 from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 
@@ -34,7 +35,7 @@ def build_scheduled(
     # CUDA's compiler callback asks the current target for the architecture, and without one the
     # device. A device's driver reserves more addresses than a worker of the builder may have.
     with target:
-        return build(mod, target=target)
+        return build(mod, target=without_loop_vectorizer(target))
 
 
 def source_of(mod: IRModule, target: Target) -> str:

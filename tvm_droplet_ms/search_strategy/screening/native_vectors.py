@@ -23,6 +23,7 @@ from tvm.target.codegen import llvm_get_cpu_features
 from tvm.tirx import For, ForKind, IntImm, IterVar
 
 from ..entry_function import entry_name
+from .torn_tuples import chooses_by
 
 REGISTER = 64
 """The bytes of the longest vector registers, those of AVX-512. Of 12 floats on AVX2, vectors took
@@ -45,6 +46,10 @@ class NativeVectors:
 
     Those of elementwise blocks are split so that they divide the rows.
 
+    So are those of reductions that choose by the lane, as a padded convolution does: TVM makes a
+    loop of such a vector, whose indices ``i // 4`` and ``i % 4`` LLVM 22 takes for consecutive ones
+    (``docs/upstream/loop_vectorizer.md``).
+
     What cannot be split is refused in a reduction, which has schedules with other vectors: of a
     convolution of 240 channels, vectors of 30 took 11.5 ms and of 16 1.0. Elementwise blocks have
     no other, and keep theirs.
@@ -66,8 +71,12 @@ class NativeVectors:
                 is_reduction = _is_reduction(schedule, block)
                 if is_odd and lanes == extent and is_reduction:
                     return False
+                shape = _written_shape(schedule, block)
+                if is_reduction and shape[-1] < lanes and chooses_by(schedule.get(loop)):
+                    lanes = row_lanes(lanes, shape)
+                    if lanes > shape[-1]:
+                        return False
                 if not is_reduction:
-                    shape = _written_shape(schedule, block)
                     in_row = row_lanes(lanes, shape)
                     if in_row < lanes and _split_rows(schedule, block, shape[-1], in_row):
                         continue

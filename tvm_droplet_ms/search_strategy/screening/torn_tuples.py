@@ -37,6 +37,18 @@ def torn_tuple(mod: IRModule) -> str | None:
     return None
 
 
+def chooses_by(loop: Any) -> bool:
+    """True if a block in a loop has a call that TVM does not vectorize over that loop."""
+    for realize in _realizations(loop.body):
+        axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        of_axes = {axis.var: value for axis, value in axes}
+        calls: list[Any] = []
+        structural_walk(realize.block.body, (Call, calls.append))
+        if any(_stays_scalar(call, loop.loop_var, of_axes) for call in calls):
+            return True
+    return False
+
+
 def _realizations(body: Any) -> Iterator[Any]:
     found: list[Any] = []
     structural_walk(body, (SBlockRealize, found.append))

@@ -17,6 +17,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...measure.pool import TaskFailed, WorkerPool
 from ...session.errors import LateKernelsError, TooLateError
 
@@ -161,5 +162,5 @@ def _settle(
 def compile_object(mod: IRModule, target: Target, path: str) -> None:
     """Compile scheduled functions to an object file, which appears when it is complete."""
     part = f"{path}.part.o"
-    tvm.tirx.build(mod, target=target).write_to_file(part)
+    tvm.tirx.build(mod, target=without_loop_vectorizer(target)).write_to_file(part)
     os.replace(part, path)

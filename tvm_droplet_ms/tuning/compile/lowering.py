@@ -157,7 +157,7 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
     passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
         scheduled = tvm.transform.Sequential(passes)(_schedule(lowered, database))
-    return tvm.compile(scheduled, target)
+    return tvm.compile(scheduled, without_loop_vectorizer(target))
 
 
 class ModelBuilder:

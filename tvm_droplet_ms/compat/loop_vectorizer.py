@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LLVM's loop vectorizer, which compiles some loops to something else, is left out.
+
+LLVM 22 reads ``w[i % 4]`` in a loop of 64 as 8 elements that lie one after the other (see
+``docs/upstream/loop_vectorizer.md``). Schedules vectorize loops themselves.
+"""
+
+from functools import lru_cache
+
+from tvm.target import Target
+
+_OPTIONS = "cl-opt"
+_LEFT_OUT = "-vectorize-loops:bool=0"
+
+
+def without_loop_vectorizer(target: Target) -> Target:
+    """The target to generate code for; others than CPUs stay as they are."""
+    return _changed(str(target)) if target.kind.name == "llvm" else target
+
+
+@lru_cache
+def _changed(described: str) -> Target:
+    options = dict(Target(described).export())
+    return Target({**options, _OPTIONS: [*options.get(_OPTIONS, ()), _LEFT_OUT]})
