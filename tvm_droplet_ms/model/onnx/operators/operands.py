@@ -18,6 +18,23 @@ class UnsupportedNode(ValueError):
     node's name and operator in front.
     """
 
+    remedy = "export the model without it"
+
+
+class StringValues(UnsupportedNode):
+    """A node reads or makes strings."""
+
+    remedy = "strings are not supported, train or export the model with integers in their place"
+
+
+class StringLabels(UnsupportedNode):
+    """The class labels of a node are strings, and something reads them."""
+
+    remedy = (
+        "train the model with integer labels, or delete that output of the file "
+        "(model.graph.output) and keep the scores"
+    )
+
 
 class UnknownExtent(UnsupportedNode):
     """An extent is not known before the model runs: it depends on the values of some tensors.

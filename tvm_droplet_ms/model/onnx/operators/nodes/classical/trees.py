@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters for ensembles of trees, by ONNX Runtime's rules (``tree_ensemble_aggregator.h``)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from .....scheduled import emit_scheduled
+from ...operands import UnsupportedNode, dtype_of, shape_of, text
+from .ensemble import MODES, Array, Ensemble, first_of_runs, pack
+from .scores import TRANSFORMS, Labels, pair, transform_of, transformed
+from .walk import Walk, walk
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""What is made of the weights of a target, by the numbers of ``TreeEnsemble``."""
+
+
+class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsembleRegressor``."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        ensemble = _by_tree_and_node(attr, "target", dtype)
+        base = _numbers(attr, "base_values", dtype)
+        aggregate, targets = text(attr, "aggregate_function", "SUM"), int(attr["n_targets"])
+        scores = _aggregated(bb, rows, ensemble, targets, aggregate, base)
+        return _regressed(bb, scores, transform_of(attr), "float32")
+
+
+class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsemble``, of version 5."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        aggregate, transform = (
+            _named(attr, name, names, default)
+            for name, names, default in (
+                ("aggregate_function", _AGGREGATES, 1),
+                ("post_transform", TRANSFORMS, 0),
+            )
+        )
+        ensemble, targets = _by_number(attr, dtype), int(attr["n_targets"])
+        scores = _aggregated(bb, rows, ensemble, targets, aggregate, np.zeros(0, dtype))
+        return _regressed(bb, scores, transform, dtype)
+
+
+class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsembleClassifier``, whose classes without any weight have no score."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        labels = Labels(attr, "classlabels_int64s")
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        ensemble = _by_tree_and_node(attr, "class", dtype)
+        base, transform = _numbers(attr, "base_values", dtype), transform_of(attr)
+        classes = len(labels)
+        if classes > 2:
+            return _of_many(bb, rows, ensemble, labels, base, transform)
+        sums = _sums(bb, rows, ensemble, classes, "SUM")
+        if classes == 1:
+            return _of_one(bb, sums, labels, base, transform)
+        return _of_two(bb, sums, ensemble, labels, base, transform)
+
+
+def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> Any:
+    """Label and score where there is one class: the label is 0 or 1, whatever its own is."""
+    if len(base) > 1:
+        raise UnsupportedNode(f"it has {len(base)} base_values for one class: expected one")
+    scores = _plus(bb, sums, base)
+    is_first = bb.emit(relax.op.greater(scores, _zero(scores)))
+    kept = transform if transform == "PROBIT" else "NONE"
+    label = labels.of_condition(bb, is_first, 0, 1)
+    return relax.Tuple([label, transformed(bb, scores, kept)])
+
+
+def _of_two(
+    bb: Any, sums: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
+) -> Any:
+    """Label and scores of two classes, of which the second may have no weight of its own."""
+    weighted = set(ensemble.targets.tolist())
+    has_second = 1 in weighted
+    if has_second and not _is_always(ensemble, 1):
+        raise UnsupportedNode("class 1 has a weight in some of its leaves only")
+    first, second = (
+        bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)
+    )
+    is_binary = len(weighted) == 1
+    all_positive = bool((ensemble.weights >= 0).all())
+    if len(base) == 2 and has_second:
+        second = _plus(bb, first, base[1:])
+        first = bb.emit(relax.op.negative(second))
+    elif len(base):
+        first = _plus(bb, first, base[:1])
+        second = _plus(bb, second, base[1:])
+    decides = second if has_second else first
+    limit = relax.const(0.5 if is_binary and all_positive else 0.0, dtype_of(sums))
+    is_second = bb.emit(relax.op.greater(decides, limit))
+    values = labels.values if is_binary else (0, 1)
+    label = labels.of_condition(bb, is_second, *values)
+    if has_second or len(base) == 2:
+        both = bb.emit(relax.op.concat([first, second], axis=1))
+        return relax.Tuple([label, transformed(bb, both, transform)])
+    if len(base) and not is_binary:
+        raise UnsupportedNode("ONNX Runtime leaves the score of its second class unwritten")
+    other = "rest" if is_binary and all_positive else "negative"
+    return relax.Tuple([label, pair(bb, first, other, transform)])
+
+
+def _of_many(
+    bb: Any, rows: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
+) -> Any:
+    """Label and scores of three classes or more: the label is that of the largest score."""
+    classes = len(labels)
+    if len(base) not in (0, classes):
+        raise UnsupportedNode(f"it has {len(base)} base_values for {classes} classes")
+    scores = _plus(bb, _sums(bb, rows, ensemble, classes, "SUM"), base)
+    always = np.array([_is_always(ensemble, number) for number in range(classes)])
+    ranked = scores
+    if not always.all() and not len(base):
+        # ONNX Runtime does not choose a class that has no weight in the leaves of a row.
+        counted = _counts(bb, rows, ensemble, classes)
+        lowest = relax.const(float(np.finfo(dtype_of(scores)).min), dtype_of(scores))
+        ranked = bb.emit(relax.op.where(counted, scores, lowest))
+    return relax.Tuple([labels.of_largest(bb, ranked), transformed(bb, scores, transform)])
+
+
+def _rows(bb: Any, data: Any) -> Any:
+    """The features as rows of floats; one axis is one row."""
+    shape = shape_of(data)
+    if len(shape) not in (1, 2):
+        raise UnsupportedNode(f"its input has the shape {tuple(shape)}: expected one of 2 axes")
+    if dtype_of(data) != "float64":
+        data = bb.emit(relax.op.astype(data, "float32"))
+    return data if len(shape) == 2 else bb.emit(relax.op.reshape(data, [1, *shape]))
+
+
+def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default: int) -> str:
+    """The name that a number stands for."""
+    number = int(attributes.get(name, default))
+    if not 0 <= number < len(names):
+        raise UnsupportedNode(f"its {name} is {number}: expected 0 to {len(names) - 1}")
+    return names[number]
+
+
+def _numbers(attributes: dict[str, Any], name: str, dtype: str) -> Array:
+    """Numbers in a list, or in a tensor of the type of the input."""
+    tensor = attributes.get(f"{name}_as_tensor", attributes.get(name, ()))
+    if not isinstance(tensor, onnx.TensorProto):
+        return np.array(tensor, np.float32).astype(dtype)
+    found: Array = onnx.numpy_helper.to_array(tensor).reshape(-1)
+    if found.dtype != dtype:
+        raise UnsupportedNode(f"its {name} are of {found.dtype}, and its input is of {dtype}")
+    return found
+
+
+def _integers(attributes: dict[str, Any], name: str) -> Array:
+    return np.array(attributes.get(name, ()), np.int64)
+
+
+def _by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensemble:
+    """An ensemble whose nodes go by the numbers of their tree and in it. ``kind``: of outputs."""
+    trees, numbers, features, on_true, on_false = (
+        _integers(attributes, f"nodes_{name}")
+        for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    )
+    splits = _numbers(attributes, "nodes_values", dtype)
+    names = [str(name, "utf-8") for name in attributes.get("nodes_modes", ())]
+    if not len(trees) == len(numbers) == len(features) == len(splits) == len(names) > 0:
+        raise UnsupportedNode("its lists of nodes are empty, or of different lengths")
+    modes = {**{f"BRANCH_{name}": number for number, name in enumerate(MODES)}, "LEAF": -1}
+    if unknown := sorted(set(names) - set(modes)):
+        raise UnsupportedNode(f"it has a node of the mode {unknown[0]!r}")
+    mode = np.array([modes[name] for name in names])
+    places = {pair: place for place, pair in enumerate(zip(trees.tolist(), numbers.tolist()))}
+    if len(places) < len(names):
+        raise UnsupportedNode("two of its nodes have the same number")
+
+    def place(of_trees: Array, nodes: Array) -> Array:
+        try:
+            return np.array([places[pair] for pair in zip(of_trees.tolist(), nodes.tolist())], int)
+        except KeyError as error:
+            raise UnsupportedNode(f"it has no node {error} (tree, node)") from error
+
+    children = [
+        place(trees, np.where(mode < 0, numbers, each)) for each in (on_true, on_false)
+    ]
+    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
+    return Ensemble(
+        mode,
+        np.where(mode < 0, 0, features),
+        splits,
+        *children,
+        np.pad(tracks == 1, (0, len(names) - len(tracks))),
+        first_of_runs(trees),
+        {},
+        place(*(_integers(attributes, f"{kind}_{name}") for name in ("treeids", "nodeids"))),
+        _integers(attributes, f"{kind}_ids"),
+        _numbers(attributes, f"{kind}_weights", dtype),
+    )
+
+
+def _by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
+    """An ensemble of version 5, whose leaves are numbered apart."""
+    mode = onnx.numpy_helper.to_array(attributes["nodes_modes"]).astype(int).reshape(-1)
+    inner, targets = len(mode), _integers(attributes, "leaf_targetids")
+    children = [
+        _integers(attributes, f"nodes_{side}nodeids")
+        + inner * (_integers(attributes, f"nodes_{side}leafs") != 0)
+        for side in ("true", "false")
+    ]
+    splits = _numbers(attributes, "nodes_splits", dtype)
+    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
+    features = _integers(attributes, "nodes_featureids")
+    total, leaves = inner + len(targets), np.arange(inner, inner + len(targets))
+    members: dict[int, Array] = {}
+    values = _numbers(attributes, "membership_values", dtype)
+    sets = np.split(values, np.flatnonzero(np.isnan(values)))
+    for node, each in zip(np.flatnonzero(mode == MODES.index("MEMBER")), sets):
+        members[int(node)] = each[~np.isnan(each)]
+
+    def with_leaves(array: Array) -> Array:
+        return np.pad(array, (0, total - len(array)))
+
+    return Ensemble(
+        np.concatenate([mode, np.full(len(targets), -1)]),
+        with_leaves(features),
+        with_leaves(splits),
+        *(np.concatenate([each, leaves]) for each in children),
+        with_leaves(tracks == 1),
+        _integers(attributes, "tree_roots"),
+        members,
+        leaves,
+        targets,
+        _numbers(attributes, "leaf_weights", dtype),
+    )
+
+
+def _aggregated(
+    bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str, base: Array
+) -> Any:
+    """The values of all targets, base values included."""
+    if aggregate not in _AGGREGATES:
+        names = ", ".join(_AGGREGATES)
+        raise UnsupportedNode(f"its aggregate_function is {aggregate!r}: expected {names}")
+    sums = _sums(bb, rows, ensemble, targets, aggregate)
+    if aggregate == "AVERAGE":
+        count = relax.const(float(len(ensemble.roots)), dtype_of(sums))
+        sums = bb.emit(relax.op.divide(sums, count))
+    elif aggregate != "SUM":
+        is_reached = bb.emit(relax.op.isfinite(sums))
+        sums = bb.emit(relax.op.where(is_reached, sums, _zero(sums)))
+    return _plus(bb, sums, base) if len(base) == targets else sums
+
+
+def _regressed(bb: Any, scores: Any, transform: str, dtype: str) -> Any:
+    """The output of a regressor: of one target, one transform alone is done."""
+    if transform == "NONE" or (shape_of(scores)[1] == 1 and transform != "PROBIT"):
+        return relax.op.astype(scores, dtype)
+    return relax.op.astype(bb.emit(transformed(bb, scores, transform)), dtype)
+
+
+def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) -> Any:
+    """The sums, or the smallest or largest, of the weights of each target, (rows, targets)."""
+    starts = {"MIN": np.inf, "MAX": -np.inf}
+    start = starts.get(aggregate, 0.0)
+    (count, width), dtype = shape_of(rows), dtype_of(rows)
+    if ensemble.features.max(initial=0) >= width:
+        raise UnsupportedNode(
+            f"it reads feature {ensemble.features.max()}, and its input has {width}"
+        )
+    if not len(ensemble.targets) or not 0 <= ensemble.targets.max() < targets:
+        raise UnsupportedNode(f"its targets are not all among {targets}")
+    if start and not np.isfinite(ensemble.weights).all():
+        raise UnsupportedNode("it has a weight that is not finite")
+    packed = pack(ensemble, targets, start)
+    settings = Walk(
+        count,
+        len(packed.roots),
+        targets,
+        dtype,
+        start,
+        aggregate.lower() if start else "sum",
+        packed.has_missing,
+    )
+    arrays = [packed.nodes, packed.roots, packed.depths, packed.weights]
+    arrays += [] if packed.targets is None else [packed.targets]
+    constants = [relax.const(each, str(each.dtype)) for each in arrays]
+    return emit_scheduled(
+        bb, lambda *tensors: walk(settings, tensors), [rows, *constants], "tree_ensemble"
+    )
+
+
+def _counts(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
+    """Whether a target has any weight in the leaves of a row."""
+    import dataclasses
+
+    ones = dataclasses.replace(ensemble, weights=np.ones_like(ensemble.weights))
+    counts = _sums(bb, rows, ones, targets, "SUM")
+    return bb.emit(relax.op.greater(counts, _zero(counts)))
+
+
+def _is_always(ensemble: Ensemble, target: int) -> bool:
+    """True if all leaves of some tree have a weight of a target."""
+    owned = np.zeros(len(ensemble.modes), bool)
+    owned[ensemble.owners[ensemble.targets == target]] = True
+    for root in ensemble.roots:
+        seen, nodes = np.zeros(len(owned), bool), np.array([root])
+        while len(nodes):
+            seen[nodes] = True
+            inner = nodes[ensemble.modes[nodes] >= 0]
+            children = np.unique(
+                np.concatenate([ensemble.on_true[inner], ensemble.on_false[inner]])
+            )
+            nodes = children[~seen[children]]
+        if owned[seen & (ensemble.modes < 0)].all():
+            return True
+    return False
+
+
+def _plus(bb: Any, scores: Any, base: Array) -> Any:
+    """Scores with base values added; without any, as they are."""
+    if not len(base):
+        return scores
+    return bb.emit(relax.op.add(scores, relax.const(base.reshape(1, -1), dtype_of(scores))))
+
+
+def _zero(value: Any) -> Any:
+    return relax.const(0.0, dtype_of(value))
