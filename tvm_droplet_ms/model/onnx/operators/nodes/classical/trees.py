@@ -2,6 +2,7 @@
 """Converters for ensembles of trees, by ONNX Runtime's rules (``tree_ensemble_aggregator.h``)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,34 +87,26 @@ def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> 
 def _of_two(
     bb: Any, sums: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
 ) -> Any:
-    """Label and scores of two classes, of which the second may have no weight of its own."""
+    """Label and scores of two classes, of which one may have no weight at all."""
     weighted = set(ensemble.targets.tolist())
+    if any(not _is_always(ensemble, number) for number in weighted):
+        raise UnsupportedNode("one of its two classes has a weight in some leaves of each tree only")
     has_second = 1 in weighted
-    if has_second and not _is_always(ensemble, 1):
-        raise UnsupportedNode("class 1 has a weight in some of its leaves only")
-    first, second = (
-        bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)
-    )
+    both = [bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)]
     is_binary = len(weighted) == 1
     all_positive = bool((ensemble.weights >= 0).all())
     if len(base) == 2 and has_second:
-        second = _plus(bb, first, base[1:])
-        first = bb.emit(relax.op.negative(second))
-    elif len(base):
-        first = _plus(bb, first, base[:1])
-        second = _plus(bb, second, base[1:])
-    decides = second if has_second else first
+        both[1] = _plus(bb, both[0], base[1:])
+        both[0] = bb.emit(relax.op.negative(both[1])) if 0 in weighted else both[0]
+    elif len(base) and 0 in weighted:
+        both[0] = _plus(bb, both[0], base[:1])
     limit = relax.const(0.5 if is_binary and all_positive else 0.0, dtype_of(sums))
-    is_second = bb.emit(relax.op.greater(decides, limit))
-    values = labels.values if is_binary else (0, 1)
-    label = labels.of_condition(bb, is_second, *values)
+    is_second = bb.emit(relax.op.greater(both[has_second], limit))
+    label = labels.of_condition(bb, is_second, *(labels.values if is_binary else (0, 1)))
     if has_second or len(base) == 2:
-        both = bb.emit(relax.op.concat([first, second], axis=1))
-        return relax.Tuple([label, transformed(bb, both, transform)])
-    if len(base) and not is_binary:
-        raise UnsupportedNode("ONNX Runtime leaves the score of its second class unwritten")
-    other = "rest" if is_binary and all_positive else "negative"
-    return relax.Tuple([label, pair(bb, first, other, transform)])
+        scores = bb.emit(relax.op.concat(both, axis=1))
+        return relax.Tuple([label, transformed(bb, scores, transform)])
+    return relax.Tuple([label, pair(bb, both[0], "rest" if all_positive else "negative", transform)])
 
 
 def _of_many(
@@ -124,13 +117,12 @@ def _of_many(
     if len(base) not in (0, classes):
         raise UnsupportedNode(f"it has {len(base)} base_values for {classes} classes")
     scores = _plus(bb, _sums(bb, rows, ensemble, classes, "SUM"), base)
-    always = np.array([_is_always(ensemble, number) for number in range(classes)])
     ranked = scores
-    if not always.all() and not len(base):
+    if not len(base) and not _all_always(ensemble, classes):
         # ONNX Runtime does not choose a class that has no weight in the leaves of a row.
-        counted = _counts(bb, rows, ensemble, classes)
+        is_reached = _reached(bb, rows, ensemble, classes)
         lowest = relax.const(float(np.finfo(dtype_of(scores)).min), dtype_of(scores))
-        ranked = bb.emit(relax.op.where(counted, scores, lowest))
+        ranked = bb.emit(relax.op.where(is_reached, scores, lowest))
     return relax.Tuple([labels.of_largest(bb, ranked), transformed(bb, scores, transform)])
 
 
@@ -249,6 +241,8 @@ def _aggregated(
     bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str, base: Array
 ) -> Any:
     """The values of all targets, base values included."""
+    if len(base) not in (0, targets):
+        raise UnsupportedNode(f"it has {len(base)} base_values for {targets} targets")
     if aggregate not in _AGGREGATES:
         names = ", ".join(_AGGREGATES)
         raise UnsupportedNode(f"its aggregate_function is {aggregate!r}: expected {names}")
@@ -256,10 +250,17 @@ def _aggregated(
     if aggregate == "AVERAGE":
         count = relax.const(float(len(ensemble.roots)), dtype_of(sums))
         sums = bb.emit(relax.op.divide(sums, count))
-    elif aggregate != "SUM":
+    is_reached = None
+    if aggregate in ("MIN", "MAX"):
         is_reached = bb.emit(relax.op.isfinite(sums))
-        sums = bb.emit(relax.op.where(is_reached, sums, _zero(sums)))
-    return _plus(bb, sums, base) if len(base) == targets else sums
+    elif len(base) and targets > 1 and not _all_always(ensemble, targets):
+        is_reached = _reached(bb, rows, ensemble, targets)
+    if is_reached is None:
+        return _plus(bb, sums, base)
+    if targets == 1:
+        return _plus(bb, bb.emit(relax.op.where(is_reached, sums, _zero(sums))), base)
+    # ONNX Runtime adds no base value to a target that a row has no weight of.
+    return bb.emit(relax.op.where(is_reached, _plus(bb, sums, base), _zero(sums)))
 
 
 def _regressed(bb: Any, scores: Any, transform: str, dtype: str) -> Any:
@@ -300,13 +301,15 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
     )
 
 
-def _counts(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
+def _reached(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
     """Whether a target has any weight in the leaves of a row."""
-    import dataclasses
-
-    ones = dataclasses.replace(ensemble, weights=np.ones_like(ensemble.weights))
+    ones = replace(ensemble, weights=np.ones_like(ensemble.weights))
     counts = _sums(bb, rows, ones, targets, "SUM")
     return bb.emit(relax.op.greater(counts, _zero(counts)))
+
+
+def _all_always(ensemble: Ensemble, targets: int) -> bool:
+    return all(_is_always(ensemble, target) for target in range(targets))
 
 
 def _is_always(ensemble: Ensemble, target: int) -> bool:

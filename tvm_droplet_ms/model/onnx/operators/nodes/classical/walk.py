@@ -92,7 +92,7 @@ def _one_tree(settings: Walk, inputs: list[Any], out: Any, tree: Any, row: Any) 
         value = features[row, number >> 1 if settings.has_missing else number]
         is_left = value <= threshold
         if settings.has_missing:
-            is_left = tirx.any(is_left, tirx.all(value != value, (number & 1) == 1))
+            is_left = tirx.any(is_left, tirx.all(tirx.isnan(value), (number & 1) == 1))
         T.buffer_store(place, nodes[at + 2 + is_left.astype(nodes.dtype)], [0])
     leaf = nodes[place[0]]
     with T.serial(0, weights.shape[1]) as column:
