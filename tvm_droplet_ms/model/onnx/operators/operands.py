@@ -31,8 +31,8 @@ class StringLabels(UnsupportedNode):
     """The class labels of a node are strings, and something reads them."""
 
     remedy = (
-        "train the model with integer labels, or delete that output of the file "
-        "(model.graph.output) and keep the scores"
+        "train the model with integer labels, or delete the output that they are from "
+        "model.graph.output, and the scores are tuned"
     )
 
 

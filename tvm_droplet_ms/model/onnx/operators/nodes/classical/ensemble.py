@@ -28,7 +28,8 @@ _Row = tuple[Any, int, int, bool, int]
 class Ensemble:
     """Trees, an entry a node, leaves included; children and roots are numbers of nodes.
 
-    - ``modes``: numbers in MODES; -1 of a leaf. ``members``: the sets of MEMBER, by node.
+    - ``modes``: numbers in MODES; -1 of a leaf. ``spans``: of MEMBER, by node: the ranges of numbers
+      that are in its set, (ranges, 2), each with its ends, in rising order.
     - ``missing``: whether NaN counts as true.
     - ``owners``, ``targets``, ``weights``: the weights of leaves, an entry each: the node, the
       target that it is added to, and the weight.
@@ -41,7 +42,7 @@ class Ensemble:
     on_false: Array
     missing: Array
     roots: Array
-    members: dict[int, Array]
+    spans: dict[int, Array]
     owners: Array
     targets: Array
     weights: Array
@@ -96,6 +97,20 @@ def _below(values: Array) -> Array:
         return np.where(values == low, np.nan, np.nextafter(values, low)).astype(values.dtype)
 
 
+def spans_of(members: Array) -> Array:
+    """The ranges of numbers that ONNX Runtime takes for members of a set.
+
+    Sets of numbers below 0 or above 30, and large ones, are of integers, and it cuts the fractions
+    of features off there.
+    """
+    members = np.unique(members)
+    if len(members) < 31 and bool(((members >= 0) & (members <= 30)).all()):
+        return np.stack([members, members], axis=1)
+    low = np.where(members > 0, members, -_below(1 - members))
+    high = np.where(members < 0, members, _below(members + 1))
+    return np.stack([low, high], axis=1)
+
+
 def _questions(ensemble: Ensemble) -> list[Array]:
     """Threshold, left and right child, NaN and feature of each node, and of those put between."""
     is_mode = {name: ensemble.modes == number for number, name in enumerate(MODES)}
@@ -109,11 +124,11 @@ def _questions(ensemble: Ensemble) -> list[Array]:
     nan_left = np.where(is_turned, ~missing, missing)
     between = _Between(len(threshold), [])
     for node in np.flatnonzero(is_mode["EQ"] | is_mode["NEQ"] | is_mode["MEMBER"]):
-        members = np.unique(ensemble.members.get(int(node), split[node : node + 1]))
+        spans = ensemble.spans.get(int(node), np.array([[split[node]] * 2]))
         ends = (int(left[node]), int(right[node]), bool(missing[node]))
         if is_mode["NEQ"][node]:
             ends = (ends[1], ends[0], False)
-        first = between.membership(members, _Goal(*ends, int(ensemble.features[node])))
+        first = between.membership(spans, _Goal(*ends, int(ensemble.features[node])))
         threshold[node], left[node], right[node], nan_left[node], _ = first
     columns = [threshold, left, right, nan_left, ensemble.features]
     if between.rows:
@@ -141,20 +156,19 @@ class _Between:
     first: int
     rows: list[_Row]
 
-    def membership(self, members: Array, goal: _Goal) -> _Row:
-        """The first of the questions that find out whether a feature is in a sorted set."""
+    def membership(self, spans: Array, goal: _Goal) -> _Row:
+        """The first of the questions that find out whether a feature is in one of some ranges."""
         yes, no, feature = goal.yes, goal.no, goal.feature
-        if not len(members):
+        if not len(spans):
             return (np.nan, no, no, False, feature)
-        if len(members) == 1:
-            below = self._added((_below(members)[0], no, yes, False, feature))
-            return (members[0], below, no, goal.has_nan, feature)
-        middle = len(members) // 2
+        if len(spans) == 1:
+            below = self._added((_below(spans[0, :1])[0], no, yes, False, feature))
+            return (spans[0, 1], below, no, goal.has_nan, feature)
+        middle = len(spans) // 2
         low, high = (
-            self._added(self.membership(half, goal))
-            for half in (members[:middle], members[middle:])
+            self._added(self.membership(half, goal)) for half in (spans[:middle], spans[middle:])
         )
-        return (_below(members[middle : middle + 1])[0], low, high, False, feature)
+        return (spans[middle - 1, 1], low, high, False, feature)
 
     def _added(self, row: _Row) -> int:
         self.rows.append(row)

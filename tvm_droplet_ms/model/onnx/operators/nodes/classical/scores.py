@@ -10,15 +10,14 @@ from tvm import relax
 
 from ...operands import StringLabels, UnsupportedNode, text
 
-TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-"""What is done to scores, by the numbers of ``TreeEnsemble``."""
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def transform_of(attributes: dict[str, Any]) -> str:
     """The name of what a node does to its scores."""
     name = text(attributes, "post_transform", "NONE")
-    if name not in TRANSFORMS:
-        raise UnsupportedNode(f"its post_transform is {name!r}: expected {', '.join(TRANSFORMS)}")
+    if name not in _TRANSFORMS:
+        raise UnsupportedNode(f"its post_transform is {name!r}: expected {', '.join(_TRANSFORMS)}")
     return name
 
 
@@ -95,7 +94,7 @@ class Labels:
         self.are_strings = bool(strings)
         self.output = attributes["tvm_custom"]["outputs"][0]
         if strings and self.output:
-            raise StringLabels(f"its output {self.output!r} is a tensor of strings")
+            raise StringLabels(f"its labels ({self.output!r}) are strings")
         self.values: Sequence[int] = range(len(strings)) if strings else tuple(numbers)
 
     def __len__(self) -> int:

@@ -13,12 +13,16 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from .....scheduled import emit_scheduled
 from ...operands import UnsupportedNode, dtype_of, shape_of, text
-from .ensemble import MODES, Array, Ensemble, first_of_runs, pack
-from .scores import TRANSFORMS, Labels, pair, transform_of, transformed
+from .ensemble import MODES, Array, Ensemble, first_of_runs, pack, spans_of
+from .scores import Labels, pair, transform_of, transformed
 from .walk import Walk, walk
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """What is made of the weights of a target, by the numbers of ``TreeEnsemble``."""
+
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+"""What is done to scores, by the numbers of ``TreeEnsemble``, as ONNX Runtime has them: ONNX's
+definition has the second and the third the other way round."""
 
 
 class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -46,7 +50,7 @@ class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             _named(attr, name, names, default)
             for name, names, default in (
                 ("aggregate_function", _AGGREGATES, 1),
-                ("post_transform", TRANSFORMS, 0),
+                ("post_transform", _TRANSFORMS, 0),
             )
         )
         ensemble, targets = _by_number(attr, dtype), int(attr["n_targets"])
@@ -214,11 +218,11 @@ def _by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
     tracks = _integers(attributes, "nodes_missing_value_tracks_true")
     features = _integers(attributes, "nodes_featureids")
     total, leaves = inner + len(targets), np.arange(inner, inner + len(targets))
-    members: dict[int, Array] = {}
+    spans: dict[int, Array] = {}
     values = _numbers(attributes, "membership_values", dtype)
     sets = np.split(values, np.flatnonzero(np.isnan(values)))
     for node, each in zip(np.flatnonzero(mode == MODES.index("MEMBER")), sets):
-        members[int(node)] = each[~np.isnan(each)]
+        spans[int(node)] = spans_of(each[~np.isnan(each)])
 
     def with_leaves(array: Array) -> Array:
         return np.pad(array, (0, total - len(array)))
@@ -230,7 +234,7 @@ def _by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
         *(np.concatenate([each, leaves]) for each in children),
         with_leaves(tracks == 1),
         _integers(attributes, "tree_roots"),
-        members,
+        spans,
         leaves,
         targets,
         _numbers(attributes, "leaf_weights", dtype),
