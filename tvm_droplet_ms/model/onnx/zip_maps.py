@@ -39,4 +39,4 @@ def without_zip_maps(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
 
 
 def _is_zip_map(node: NodeProto) -> bool:
-    return node.domain == _DOMAIN and node.op_type == "ZipMap"
+    return bool(node.domain == _DOMAIN and node.op_type == "ZipMap")

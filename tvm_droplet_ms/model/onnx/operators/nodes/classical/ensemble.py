@@ -6,7 +6,6 @@ left?". All of ONNX's are made of it: "less" has the next smaller threshold, "gr
 children swapped, and "equal" asks for the next smaller number too.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +27,9 @@ _Row = tuple[Any, int, int, bool, int]
 class Ensemble:
     """Trees, an entry a node, leaves included; children and roots are numbers of nodes.
 
-    - ``modes``: numbers in MODES; -1 of a leaf. ``spans``: of MEMBER, by node: the ranges of numbers
-      that are in its set, (ranges, 2), each with its ends, in rising order.
-    - ``missing``: whether NaN counts as true.
+    - ``modes``: numbers in MODES; -1 of a leaf. ``missing``: whether NaN counts as true.
+    - ``spans``: of MEMBER, by node: the ranges of numbers that are in its set, (ranges, 2), each
+      with its ends, in rising order.
     - ``owners``, ``targets``, ``weights``: the weights of leaves, an entry each: the node, the
       target that it is added to, and the weight.
     """
@@ -214,9 +213,3 @@ def _leaf_weights(
         width == targets and bool((counts == width).all() and (ids == np.arange(targets)).all())
     )
     return weights, None if is_whole and width == targets else ids
-
-
-def first_of_runs(values: Sequence[int]) -> Array:
-    """The places where a list of numbers changes, and the first one."""
-    array = np.asarray(values)
-    return np.flatnonzero(np.concatenate([[True], array[1:] != array[:-1]]))

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from .....scheduled import emit_scheduled
 from ...operands import UnsupportedNode, dtype_of, shape_of, text
-from .ensemble import MODES, Array, Ensemble, first_of_runs, pack, spans_of
+from .ensemble import Array, Ensemble, pack
 from .scores import Labels, pair, transform_of, transformed
+from .tree_attributes import by_number, by_tree_and_node, numbers_of
 from .walk import Walk, walk
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -32,8 +32,8 @@ class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignor
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         rows = _rows(bb, inputs[0])
         dtype = dtype_of(rows)
-        ensemble = _by_tree_and_node(attr, "target", dtype)
-        base = _numbers(attr, "base_values", dtype)
+        ensemble = by_tree_and_node(attr, "target", dtype)
+        base = numbers_of(attr, "base_values", dtype)
         aggregate, targets = text(attr, "aggregate_function", "SUM"), int(attr["n_targets"])
         scores = _aggregated(bb, rows, ensemble, targets, aggregate, base)
         return _regressed(bb, scores, transform_of(attr), "float32")
@@ -53,7 +53,7 @@ class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
                 ("post_transform", _TRANSFORMS, 0),
             )
         )
-        ensemble, targets = _by_number(attr, dtype), int(attr["n_targets"])
+        ensemble, targets = by_number(attr, dtype), int(attr["n_targets"])
         scores = _aggregated(bb, rows, ensemble, targets, aggregate, np.zeros(0, dtype))
         return _regressed(bb, scores, transform, dtype)
 
@@ -66,8 +66,8 @@ class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-igno
         labels = Labels(attr, "classlabels_int64s")
         rows = _rows(bb, inputs[0])
         dtype = dtype_of(rows)
-        ensemble = _by_tree_and_node(attr, "class", dtype)
-        base, transform = _numbers(attr, "base_values", dtype), transform_of(attr)
+        ensemble = by_tree_and_node(attr, "class", dtype)
+        base, transform = numbers_of(attr, "base_values", dtype), transform_of(attr)
         classes = len(labels)
         if classes > 2:
             return _of_many(bb, rows, ensemble, labels, base, transform)
@@ -94,7 +94,9 @@ def _of_two(
     """Label and scores of two classes, of which one may have no weight at all."""
     weighted = set(ensemble.targets.tolist())
     if any(not _is_always(ensemble, number) for number in weighted):
-        raise UnsupportedNode("one of its two classes has a weight in some leaves of each tree only")
+        raise UnsupportedNode(
+            "one of its two classes has a weight in some leaves of each tree only"
+        )
     has_second = 1 in weighted
     both = [bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)]
     is_binary = len(weighted) == 1
@@ -110,7 +112,9 @@ def _of_two(
     if has_second or len(base) == 2:
         scores = bb.emit(relax.op.concat(both, axis=1))
         return relax.Tuple([label, transformed(bb, scores, transform)])
-    return relax.Tuple([label, pair(bb, both[0], "rest" if all_positive else "negative", transform)])
+    return relax.Tuple(
+        [label, pair(bb, both[0], "rest" if all_positive else "negative", transform)]
+    )
 
 
 def _of_many(
@@ -146,99 +150,6 @@ def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default:
     if not 0 <= number < len(names):
         raise UnsupportedNode(f"its {name} is {number}: expected 0 to {len(names) - 1}")
     return names[number]
-
-
-def _numbers(attributes: dict[str, Any], name: str, dtype: str) -> Array:
-    """Numbers in a list, or in a tensor of the type of the input."""
-    tensor = attributes.get(f"{name}_as_tensor", attributes.get(name, ()))
-    if not isinstance(tensor, onnx.TensorProto):
-        return np.array(tensor, np.float32).astype(dtype)
-    found: Array = onnx.numpy_helper.to_array(tensor).reshape(-1)
-    if found.dtype != dtype:
-        raise UnsupportedNode(f"its {name} are of {found.dtype}, and its input is of {dtype}")
-    return found
-
-
-def _integers(attributes: dict[str, Any], name: str) -> Array:
-    return np.array(attributes.get(name, ()), np.int64)
-
-
-def _by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensemble:
-    """An ensemble whose nodes go by the numbers of their tree and in it. ``kind``: of outputs."""
-    trees, numbers, features, on_true, on_false = (
-        _integers(attributes, f"nodes_{name}")
-        for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
-    )
-    splits = _numbers(attributes, "nodes_values", dtype)
-    names = [str(name, "utf-8") for name in attributes.get("nodes_modes", ())]
-    if not len(trees) == len(numbers) == len(features) == len(splits) == len(names) > 0:
-        raise UnsupportedNode("its lists of nodes are empty, or of different lengths")
-    modes = {**{f"BRANCH_{name}": number for number, name in enumerate(MODES)}, "LEAF": -1}
-    if unknown := sorted(set(names) - set(modes)):
-        raise UnsupportedNode(f"it has a node of the mode {unknown[0]!r}")
-    mode = np.array([modes[name] for name in names])
-    places = {pair: place for place, pair in enumerate(zip(trees.tolist(), numbers.tolist()))}
-    if len(places) < len(names):
-        raise UnsupportedNode("two of its nodes have the same number")
-
-    def place(of_trees: Array, nodes: Array) -> Array:
-        try:
-            return np.array([places[pair] for pair in zip(of_trees.tolist(), nodes.tolist())], int)
-        except KeyError as error:
-            raise UnsupportedNode(f"it has no node {error} (tree, node)") from error
-
-    children = [
-        place(trees, np.where(mode < 0, numbers, each)) for each in (on_true, on_false)
-    ]
-    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
-    return Ensemble(
-        mode,
-        np.where(mode < 0, 0, features),
-        splits,
-        *children,
-        np.pad(tracks == 1, (0, len(names) - len(tracks))),
-        first_of_runs(trees),
-        {},
-        place(*(_integers(attributes, f"{kind}_{name}") for name in ("treeids", "nodeids"))),
-        _integers(attributes, f"{kind}_ids"),
-        _numbers(attributes, f"{kind}_weights", dtype),
-    )
-
-
-def _by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
-    """An ensemble of version 5, whose leaves are numbered apart."""
-    mode = onnx.numpy_helper.to_array(attributes["nodes_modes"]).astype(int).reshape(-1)
-    inner, targets = len(mode), _integers(attributes, "leaf_targetids")
-    children = [
-        _integers(attributes, f"nodes_{side}nodeids")
-        + inner * (_integers(attributes, f"nodes_{side}leafs") != 0)
-        for side in ("true", "false")
-    ]
-    splits = _numbers(attributes, "nodes_splits", dtype)
-    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
-    features = _integers(attributes, "nodes_featureids")
-    total, leaves = inner + len(targets), np.arange(inner, inner + len(targets))
-    spans: dict[int, Array] = {}
-    values = _numbers(attributes, "membership_values", dtype)
-    sets = np.split(values, np.flatnonzero(np.isnan(values)))
-    for node, each in zip(np.flatnonzero(mode == MODES.index("MEMBER")), sets):
-        spans[int(node)] = spans_of(each[~np.isnan(each)])
-
-    def with_leaves(array: Array) -> Array:
-        return np.pad(array, (0, total - len(array)))
-
-    return Ensemble(
-        np.concatenate([mode, np.full(len(targets), -1)]),
-        with_leaves(features),
-        with_leaves(splits),
-        *(np.concatenate([each, leaves]) for each in children),
-        with_leaves(tracks == 1),
-        _integers(attributes, "tree_roots"),
-        spans,
-        leaves,
-        targets,
-        _numbers(attributes, "leaf_weights", dtype),
-    )
 
 
 def _aggregated(

@@ -88,7 +88,9 @@ def _kernel(bb: Any, rows: Any, vectors: Array, attributes: dict[str, Any]) -> A
     if kind == "SIGMOID":
         return bb.emit(relax.op.tanh(product))
     if kind != "POLY" or degree != int(degree) or not 1 <= degree <= 8:
-        raise UnsupportedNode(f"its kernel is {kind} of the degree {degree}, which is not supported")
+        raise UnsupportedNode(
+            f"its kernel is {kind} of the degree {degree}, which is not supported"
+        )
     power = product
     for _ in range(int(degree) - 1):
         power = bb.emit(relax.op.multiply(power, product))

@@ -98,7 +98,8 @@ def _one_tree(settings: Walk, inputs: list[Any], out: Any, tree: Any, row: Any) 
     with T.serial(0, weights.shape[1]) as column:
         target = targets[0][leaf, column] if targets else column
         old, new = out[row, target], weights[leaf, column]
-        combined = {"sum": lambda: old + new, "min": lambda: tirx.min(old, new)}.get(
-            settings.reduction, lambda: tirx.max(old, new)
-        )
-        T.buffer_store(out, combined(), [row, target])
+        if settings.reduction == "sum":
+            combined = old + new
+        else:
+            combined = (tirx.min if settings.reduction == "min" else tirx.max)(old, new)
+        T.buffer_store(out, combined, [row, target])
