@@ -20,7 +20,7 @@ from .folding import as_array, fold_node
 from .functions import expand_function, is_better_expanded
 from .nodes.domains import OTHER_DOMAINS, converter_of_domain
 from .nodes.table import converters
-from .operands import UnknownExtent, UnsupportedNode, WrongExtent
+from .operands import StringValues, UnknownExtent, UnsupportedNode, WrongExtent
 from .wording import last_line, shown
 
 _DOMAINS = ("", "ai.onnx", *OTHER_DOMAINS)
@@ -61,6 +61,9 @@ def derive_importer(base: Any) -> Any:
 
             They have no elements, and a first extent that is not 0.
             """
+            for tensor in graph.initializer:
+                if tensor.data_type == tensor.STRING:
+                    raise StringValues(f"the constant {tensor.name!r} is a tensor of strings")
             module = super().from_onnx(graph, opset)
             found: list[Any] = []
             relax.analysis.post_order_visit(module["main"].body, found.append)

@@ -24,15 +24,9 @@ class UnsupportedNode(ValueError):
 class StringValues(UnsupportedNode):
     """A node reads or makes strings."""
 
-    remedy = "strings are not supported, train or export the model with integers in their place"
-
-
-class StringLabels(UnsupportedNode):
-    """The class labels of a node are strings, and something reads them."""
-
     remedy = (
-        "train the model with integer labels, or delete the output that they are from "
-        "model.graph.output, and the scores are tuned"
+        "strings are not supported, train the model with integers in their place, or delete the "
+        "output that is made of them from model.graph.output"
     )
 
 

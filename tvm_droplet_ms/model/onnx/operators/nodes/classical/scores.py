@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relax
 
-from ...operands import StringLabels, UnsupportedNode, text
+from ...operands import StringValues, UnsupportedNode, text
 
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
@@ -94,7 +94,7 @@ class Labels:
         self.are_strings = bool(strings)
         self.output = attributes["tvm_custom"]["outputs"][0]
         if strings and self.output:
-            raise StringLabels(f"its labels ({self.output!r}) are strings")
+            raise StringValues(f"its labels ({self.output!r}) are strings")
         self.values: Sequence[int] = range(len(strings)) if strings else tuple(numbers)
 
     def __len__(self) -> int:
