@@ -6,6 +6,7 @@ from copy import deepcopy
 import onnx
 from onnx import ModelProto, NodeProto
 
+from .opset import OLDEST
 from .order import reads
 
 _DOMAIN = "ai.onnx.ml"
@@ -35,6 +36,8 @@ def without_zip_maps(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
             f"{shown}, and not a list of maps"
         )
         node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
+    if notes and not any(each.domain in ("", "ai.onnx") for each in changed.opset_import):
+        changed.opset_import.append(onnx.helper.make_opsetid("", OLDEST))
     return changed, tuple(notes)
 
 

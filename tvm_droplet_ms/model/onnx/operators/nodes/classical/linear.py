@@ -52,14 +52,16 @@ def _scores(bb: Any, data: Any, attributes: dict[str, Any], intercepts: Sequence
     """The product with the coefficients, (rows, classes), in float32."""
     shape, classes = shape_of(data), len(intercepts)
     coefficients = np.array(attributes.get("coefficients", ()), np.float32)
-    if not 1 <= len(shape) <= 2 or coefficients.size != classes * shape[-1] or not classes:
+    used = classes * shape[-1] if shape else 0
+    if not 1 <= len(shape) <= 2 or coefficients.size < used or not classes:
         raise UnsupportedNode(
             f"it has {coefficients.size} coefficients and {classes} intercepts for an input of the "
             f"shape {tuple(shape)}"
         )
     data = bb.emit(relax.op.astype(data, "float32"))
     rows = data if len(shape) == 2 else bb.emit(relax.op.reshape(data, [1, *shape]))
-    weight = np.ascontiguousarray(coefficients.reshape(classes, -1).T)
+    # ONNX Runtime reads no more of them, and its own example has twice as many.
+    weight = np.ascontiguousarray(coefficients[:used].reshape(classes, -1).T)
     product = bb.emit(relax.op.matmul(rows, relax.const(weight, "float32")))
     shift = np.array(intercepts, np.float32)
     return bb.emit(relax.op.add(product, relax.const(shift, "float32")))
