@@ -53,7 +53,6 @@ class Packed:
 
     nodes: Array
     roots: Array
-    depths: Array
     weights: Array
     targets: Array | None
     has_missing: bool
@@ -72,6 +71,7 @@ def pack(ensemble: Ensemble, targets: int, start: float) -> Packed:
     is_leaf[: len(ensemble.modes)] = ensemble.modes < 0
     leaves = np.flatnonzero(is_leaf)
     left[leaves] = right[leaves] = leaves
+    _check_ends(left, right, is_leaf, ensemble.roots)
     nodes = np.empty((len(threshold), WORDS), words)
     nodes[:, 0] = threshold.view(words)
     nodes[leaves, 0] = np.arange(len(leaves))
@@ -82,7 +82,6 @@ def pack(ensemble: Ensemble, targets: int, start: float) -> Packed:
     return Packed(
         nodes.reshape(-1),
         (ensemble.roots * WORDS).astype(words),
-        _depths(left, right, is_leaf, ensemble.roots).astype(np.int32),
         weights,
         ids,
         has_missing,
@@ -174,22 +173,15 @@ class _Between:
         return self.first + len(self.rows) - 1
 
 
-def _depths(left: Array, right: Array, is_leaf: Array, roots: Array) -> Array:
-    """The steps from the root of each tree to its farthest leaf."""
-    depths = np.zeros(len(roots), np.int64)
-    trees, nodes = np.arange(len(roots)), roots
-    steps = 0
-    while True:
-        inner = ~is_leaf[nodes]
-        trees, nodes = trees[inner], nodes[inner]
-        if not len(nodes):
-            return depths
-        steps += 1
-        if steps > len(left):
-            raise UnsupportedNode("a path through its trees has no end")
-        depths[trees] = steps
-        pairs = np.stack([np.tile(trees, 2), np.concatenate([left[nodes], right[nodes]])])
-        trees, nodes = np.unique(pairs, axis=1)
+def _check_ends(left: Array, right: Array, is_leaf: Array, roots: Array) -> None:
+    """Refuse trees of which a path comes back to where it was."""
+    nodes = roots
+    for _ in range(len(left)):
+        inner = nodes[~is_leaf[nodes]]
+        if not len(inner):
+            return
+        nodes = np.unique(np.concatenate([left[inner], right[inner]]))
+    raise UnsupportedNode("a path through its trees has no end")
 
 
 def _leaf_weights(

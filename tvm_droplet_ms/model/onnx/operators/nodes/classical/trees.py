@@ -208,7 +208,7 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
         aggregate.lower() if start else "sum",
         packed.has_missing,
     )
-    arrays = [packed.nodes, packed.roots, packed.depths, packed.weights]
+    arrays = [packed.nodes, packed.roots, packed.weights]
     arrays += [] if packed.targets is None else [packed.targets]
     constants = [relax.const(each, str(each.dtype)) for each in arrays]
     return emit_scheduled(
