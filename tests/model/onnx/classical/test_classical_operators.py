@@ -140,16 +140,41 @@ def test_support_vectors(kernel):
         ml("SVMRegressor", outputs="b", one_class=1, **regressor),
     ]
     assert_same_each(nodes, {"x": ROWS}, tolerance=1e-4)
-    for counts in ([2, 4], [2, 1, 3]):
-        for transform in ("NONE", "LOGISTIC", "SOFTMAX"):
+    nodes, outputs = [], []
+    for counts, is_share in (([2, 4], 0), ([2, 1, 3], 0), ([2, 4], 1), ([2, 1, 3], 1)):
+        pairs = 3 if len(counts) == 3 else 1
+        shares = {"prob_a": numbers(pairs), "prob_b": numbers(pairs)} if is_share else {}
+        for transform in ("NONE",) if is_share else ("NONE", "LOGISTIC", "SOFTMAX"):
+            outputs += [f"l{len(nodes)}", f"y{len(nodes)}"]
             made = ml(
                 "SVMClassifier",
-                outputs="l y",
+                outputs=" ".join(outputs[-2:]),
                 coefficients=numbers(6 * (len(counts) - 1)),
-                rho=numbers(3)[: 3 if len(counts) == 3 else 1],
+                rho=numbers(pairs),
                 vectors_per_class=counts,
                 classlabels_ints=[3, 5, 8][: len(counts)],
                 post_transform=transform,
                 **shared,
+                **shares,
             )
-            assert_same_of([made], {"x": ROWS}, "l y", tolerance=1e-4)
+            nodes.append(made)
+    assert_same_of(nodes, {"x": ROWS}, " ".join(outputs), tolerance=1e-4)
+
+
+def test_probabilities_of_many_classes():
+    classes = 40
+    pairs = classes * (classes - 1) // 2
+    made = ml(
+        "SVMClassifier",
+        outputs="l y",
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        support_vectors=numbers(4 * classes),
+        coefficients=numbers(classes * (classes - 1), 0.3),
+        rho=numbers(pairs, 0.3),
+        prob_a=[-1.0] * pairs,
+        prob_b=numbers(pairs, 0.1),
+        vectors_per_class=[1] * classes,
+        classlabels_ints=list(range(classes)),
+    )
+    assert_same_of([made], {"x": ROWS}, "l y", tolerance=1e-4)

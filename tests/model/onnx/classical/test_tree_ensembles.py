@@ -16,6 +16,7 @@ from classical_models import (
     special_rows,
     tensor,
 )
+from operator_runs import run_here
 
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
@@ -159,6 +160,17 @@ def test_labels_and_scores_of_classifiers(case):
     assert_same_of(nodes, fed, " ".join(outputs), tolerance=1e-4)
 
 
+def test_of_equal_scores_the_first_one_wins():
+    generator = np.random.default_rng(6)
+    attributes = ensemble(generator, "class", lambda tree: [tree % 3], trees=6)
+    attributes["class_weights"] = [float(n % 2) for n in range(len(attributes["class_weights"]))]
+    made = ml("TreeEnsembleClassifier", outputs="l y", classlabels_int64s=[7, 3, 5], **attributes)
+    fed = {"x": special_rows(generator, 200, 4)}
+    assert_same_of([made], fed, "l y", tolerance=0)
+    scores = np.sort(run_here(ml_model([made], fed, "l y"), fed)[1], axis=1)
+    assert (scores[:, -1] == scores[:, -2]).sum() > 20
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int64", "int32"])
 def test_features_of_other_types(dtype):
     generator = np.random.default_rng(4)
@@ -209,11 +221,8 @@ def test_numbers_of_version_5_for_transforms_and_aggregates(transform):
         ml("TreeEnsemble", outputs=f"y{n}", aggregate_function=n, post_transform=transform, **each)
         for n, each in enumerate(questions)
     ]
-    rows = np.arange(4, dtype="float32")[:, None]
-    if transform == 4:  # The quantile of 0 is infinite.
-        nodes = nodes[:0] or [nodes[1]]
-    made = {"x": rows}
-    assert_same_each(nodes, made, version=5, tolerance=1e-4)
+    fed = {"x": np.arange(4, dtype="float32")[:, None]}
+    assert_same_each(nodes, fed, version=5, tolerance=1e-4)
 
 
 def test_what_is_no_tree_is_refused():

@@ -10,7 +10,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
+from .....scheduled import emit_scheduled
 from ...operands import UnsupportedNode, shape_of, text
+from .coupling import couple
 from .scores import Labels, pair, transform_of, transformed
 
 Array = np.ndarray[Any, Any]
@@ -36,15 +38,17 @@ class SVMRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class SVMClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``SVMClassifier`` without probabilities: a vote over all pairs of classes."""
+    """Converts ``SVMClassifier``: a vote over all pairs of classes."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         labels = Labels(attr, "classlabels_ints")
         counts = np.array(attr.get("vectors_per_class", ()), np.int64)
-        if not counts.sum() or attr.get("prob_a"):
-            what = "no support vectors" if not counts.sum() else "probabilities (prob_a)"
-            raise UnsupportedNode(f"it has {what}, which is not supported")
+        if not counts.sum() or len(counts) != len(labels):
+            raise UnsupportedNode(
+                f"it has {counts.sum()} support vectors of {len(counts)} classes for {len(labels)} "
+                "labels: expected some of each"
+            )
         classes, transform = len(labels), transform_of(attr)
         kernels = _kernel(bb, _rows(bb, inputs[0]), _vectors(attr, int(counts.sum())), attr)
         by_pair, votes = _pairs(np.array(attr["coefficients"], np.float32), counts)
@@ -56,7 +60,9 @@ class SVMClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         both = bb.emit(relax.op.concat([ones, relax.op.subtract(relax.const(1.0), ones)], axis=1))
         ballots = bb.emit(relax.op.matmul(both, relax.const(votes, "float32")))
         label = labels.of_largest(bb, ballots)
-        if classes > 2:
+        if attr.get("prob_a"):
+            scores = _probabilities(bb, scores, attr, classes)
+        if classes > 2 or attr.get("prob_a"):
             return relax.Tuple([label, transformed(bb, scores, transform)])
         other = "negative" if transform == "NONE" else "rest"
         return relax.Tuple([label, pair(bb, scores, other, transform)])
@@ -95,6 +101,23 @@ def _kernel(bb: Any, rows: Any, vectors: Array, attributes: dict[str, Any]) -> A
     for _ in range(int(degree) - 1):
         power = bb.emit(relax.op.multiply(power, product))
     return power
+
+
+def _probabilities(bb: Any, scores: Any, attributes: dict[str, Any], classes: int) -> Any:
+    """The probabilities of classes, (rows, classes), from the scores of their pairs."""
+    pairs = list(combinations(range(classes), 2))
+    slope, shift = (_constant(attributes[f"prob_{name}"][: len(pairs)]) for name in "ab")
+    moved = bb.emit(relax.op.add(relax.op.multiply(scores, slope), shift))
+    one = _constant(1.0)
+    share = relax.op.subtract(one, bb.emit(relax.op.sigmoid(moved)))
+    share = bb.emit(relax.op.clip(bb.emit(share), 1e-7, float(np.float32(1) - np.float32(1e-7))))
+    both = bb.emit(relax.op.concat([share, relax.op.subtract(one, share)], axis=1))
+    places = np.zeros((classes, classes), np.int64)
+    for number, (first, second) in enumerate(pairs):
+        places[first, second], places[second, first] = number, len(pairs) + number
+    spread = bb.emit(relax.op.take(both, relax.const(places.reshape(-1), "int64"), axis=1))
+    shares = bb.emit(relax.op.reshape(spread, (-1, classes, classes)))
+    return emit_scheduled(bb, couple, [shares], "couple")
 
 
 def _pairs(coefficients: Array, counts: Array) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The walks of all rows through all trees as one kernel, which is scheduled by hand.
 
-Some walks go side by side until all are at a leaf, which is its own child: the loads of one wait for
-each other, and the CPU overlaps those of several. There is no branch that depends on one value. A
-block of rows goes through one tree after another, as the nodes of one tree fit into the nearest
-cache; with few rows, one row goes through several trees.
+Some walks go side by side until all are at a leaf, which is its own child: the loads of one wait
+for each other, and the CPU overlaps those of several. No branch depends on one value. A block of
+rows goes through one tree after another, as the nodes of one tree fit into the nearest cache; with
+few rows, one row goes through several trees.
 """
 
 from collections.abc import Iterator, Sequence
