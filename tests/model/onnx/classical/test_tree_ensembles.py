@@ -244,6 +244,14 @@ def test_what_is_no_tree_is_refused():
             import_onnx(ml_model([made], fed))
 
 
+@pytest.mark.parametrize("changed", [{"tree_roots": [-1]}, {"nodes_truenodeids": [7]}])
+def test_children_and_roots_that_are_no_nodes_are_refused(changed):
+    made = {**set_question([1, 2], 0, "float32"), **changed}
+    fed = {"x": np.zeros((2, 1), "float32")}
+    with pytest.raises(ModelError, match="one of its roots or children is no node"):
+        import_onnx(ml_model([ml("TreeEnsemble", **made)], fed, version=5))
+
+
 def test_a_path_without_an_end_is_refused():
     made = stump("LEQ", 0.0, 0, "float32")
     made["nodes_modes"] = ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF"]

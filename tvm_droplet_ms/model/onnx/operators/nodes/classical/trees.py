@@ -190,11 +190,14 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
     starts = {"MIN": np.inf, "MAX": -np.inf}
     start = starts.get(aggregate, 0.0)
     (count, width), dtype = shape_of(rows), dtype_of(rows)
-    if ensemble.features.max(initial=0) >= width:
+    if not _is_among(ensemble.features, width):
         raise UnsupportedNode(
             f"it reads feature {ensemble.features.max()}, and its input has {width}"
         )
-    if not len(ensemble.targets) or not 0 <= ensemble.targets.max() < targets:
+    links = np.concatenate([ensemble.roots, ensemble.on_true, ensemble.on_false])
+    if not _is_among(links, len(ensemble.modes)):
+        raise UnsupportedNode("one of its roots or children is no node")
+    if not len(ensemble.targets) or not _is_among(ensemble.targets, targets):
         raise UnsupportedNode(f"its targets are not all among {targets}")
     if start and not np.isfinite(ensemble.weights).all():
         raise UnsupportedNode("it has a weight that is not finite")
@@ -214,6 +217,11 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
     return emit_scheduled(
         bb, lambda *tensors: walk(settings, tensors), [rows, *constants], "tree_ensemble"
     )
+
+
+def _is_among(numbers: Array, count: int) -> bool:
+    """True if all numbers are from 0 to below a count."""
+    return bool(((numbers >= 0) & (numbers < count)).all())
 
 
 def _reached(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
