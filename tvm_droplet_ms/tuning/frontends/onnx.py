@@ -21,6 +21,7 @@ from ...model.onnx.byte_products import with_exact_others
 from ...model.onnx.inputs import true_inputs
 from ...model.onnx.operators import more_operators
 from ...model.onnx.simplify import bound_in_order, simplify_onnx
+from ...model.onnx.zip_maps import without_zip_maps
 from ...session.errors import ModelError
 from .byte_probe import rounds_to_bytes
 from .extents import check_dims, check_shapes, named_extents, resolve_shapes
@@ -66,6 +67,8 @@ def import_onnx(
     among the constants are inputs no more. Raises ``ModelError`` if an extent is missing, or the
     frontend cannot import the model.
     """
+    model, zip_notes = without_zip_maps(model)
+    path = None if zip_notes else path
     others = [value for value in true_inputs(model) if value.name not in (constants or {})]
     declared = [declared_input(value) for value in others]
     named = named_extents(declared, check_shapes(shapes or {}), check_dims(dims or {}))
@@ -86,7 +89,7 @@ def import_onnx(
             raise ModelError(f"the model's graph is damaged: {error}") from error
         mod = load(simplified.model)
         reference, problem = started.result()
-    notes = simplified.notes
+    notes = zip_notes + simplified.notes
     counts = count_products(compute_in_integers()(mod))
     if counts.dequantized:
         notes += (

@@ -105,7 +105,7 @@ def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
         remedy = "pass other extents with dims= or shapes= (--dim, --shape), or " * is_open
         text = f"{first_line(error)}; {remedy}export the model without it"
     elif isinstance(error, UnsupportedNode):
-        text = f"{first_line(error)}; export the model without it"
+        text = f"{first_line(error)}; {error.remedy}"
     else:
         where = f" {named(node)} of" if node is not None else ""
         text = f"TVM's ONNX importer cannot import{where} the model: {first_line(error)}"

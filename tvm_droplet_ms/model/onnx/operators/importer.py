@@ -15,14 +15,15 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ....compat.patch import Attribute, Patch
 from ..inputs import deciding_inputs
+from ..order import reads
 from .folding import as_array, fold_node
 from .functions import expand_function, is_better_expanded
-from .nodes.contrib import contrib_converter
+from .nodes.domains import OTHER_DOMAINS, converter_of_domain
 from .nodes.table import converters
-from .operands import UnknownExtent, UnsupportedNode, WrongExtent
+from .operands import StringValues, UnknownExtent, UnsupportedNode, WrongExtent
 from .wording import last_line, shown
 
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_DOMAINS = ("", "ai.onnx", *OTHER_DOMAINS)
 """The domains of the operators that converters are for."""
 
 _OF_ONNX_RUNTIME = {
@@ -60,6 +61,9 @@ def derive_importer(base: Any) -> Any:
 
             They have no elements, and a first extent that is not 0.
             """
+            for tensor in graph.initializer:
+                if tensor.data_type == tensor.STRING:
+                    raise StringValues(f"the constant {tensor.name!r} is a tensor of strings")
             module = super().from_onnx(graph, opset)
             found: list[Any] = []
             relax.analysis.post_order_visit(module["main"].body, found.append)
@@ -79,6 +83,9 @@ def derive_importer(base: Any) -> Any:
 
         def _construct_nodes(self, graph: Any) -> None:
             self._main_graph = graph
+            made = {name for node in graph.node for name in node.output}
+            self._unread = made - {each.name for each in graph.output}
+            self._unread -= {name for node in graph.node for name in reads(node)}
             for node in graph.node:
                 self._convert_node(node)
 
@@ -137,7 +144,7 @@ def derive_importer(base: Any) -> Any:
             attributes["tvm_custom"] = {
                 "name": node.name,
                 "num_outputs": len(node.output),
-                "outputs": list(node.output),
+                "outputs": ["" if name in self._unread else name for name in node.output],
             }
             result = self._converted(node.op_type, inputs, attributes, node.domain)
             values = self._unpacked(node, result)
@@ -169,7 +176,7 @@ def derive_importer(base: Any) -> Any:
 
         def _is_known(self, node: Any) -> bool:
             """True if there is a converter. Some of TVM's are for operators of ONNX Runtime."""
-            if contrib_converter(node.domain, node.op_type):
+            if converter_of_domain(node.domain, node.op_type):
                 return True
             if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
                 return False
@@ -178,11 +185,11 @@ def derive_importer(base: Any) -> Any:
         def _converted(
             self, name: str, inputs: Any, attributes: dict[str, Any], domain: str = ""
         ) -> Any:
-            of_runtime = contrib_converter(domain, name)
-            convert = of_runtime or converters().get(name) or tvms().get(name)
+            of_domain = converter_of_domain(domain, name)
+            convert = of_domain or converters().get(name) or tvms().get(name)
             if convert is None:
                 raise UnsupportedNode("the operator is not supported")
-            function = convert.get_converter(1 if of_runtime else self.opset)
+            function = convert.get_converter(1 if of_domain else self.opset)
             result = function(self.bb, inputs, attributes, [self._nodes, self._params])
             return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
@@ -207,8 +214,9 @@ def derive_importer(base: Any) -> Any:
             else:
                 # Each operator's own name is that of a value, and not that of a tuple's field.
                 values = [self.bb.normalize(each) for each in result.fields]
-            if len(values) < len(node.output) and any(node.output[len(values) :]):
-                raise UnsupportedNode(f"its output {node.output[len(values)]!r} is not supported")
+            missing = [name for name in node.output[len(values) :] if name not in self._unread]
+            if any(missing):
+                raise UnsupportedNode(f"its output {missing[0]!r} is not supported")
             return values
 
         def _branches(self, node: Any, condition: Any) -> Sequence[Any]:

@@ -18,6 +18,17 @@ class UnsupportedNode(ValueError):
     node's name and operator in front.
     """
 
+    remedy = "export the model without it"
+
+
+class StringValues(UnsupportedNode):
+    """A node reads or makes strings."""
+
+    remedy = (
+        "strings are not supported, train the model with integers in their place, or delete the "
+        "output that is made of them from model.graph.output"
+    )
+
 
 class UnknownExtent(UnsupportedNode):
     """An extent is not known before the model runs: it depends on the values of some tensors.
