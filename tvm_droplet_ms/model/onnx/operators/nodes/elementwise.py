@@ -11,7 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
-from ..operands import UnsupportedNode, dtype_of, shape_of, text
+from ..operands import UnsupportedNode, WrongExtent, dtype_of, shape_of, text
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -56,6 +56,25 @@ class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
         kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
         base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
         return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
+class PRelu(onnx_frontend.PRelu):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``PRelu``; before version 7 a list of slopes is one by channel."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, slope = inputs[:2]
+        if shape_of(slope) != shape_of(data)[1:2]:
+            return cls._impl_v7(bb, inputs, attr, params)
+        return relax.op.nn.prelu(data, slope, 1)
+
+    @classmethod
+    def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, slope = (tuple(shape_of(each)) for each in inputs[:2])
+        # TVM compares a list of slopes with the last extent when it makes a kernel.
+        if np.broadcast_shapes(data, slope) != data:
+            raise WrongExtent(f"its slopes of shape {slope} do not broadcast to {data}")
+        return super()._impl_v1(bb, inputs, attr, params)
 
 
 class Einsum(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
