@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on elements, and for sums of their products."""
+"""Converters for operators on elements, for sums of their products, and for determinants."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
 from ..operands import UnsupportedNode, WrongExtent, dtype_of, shape_of, text
+
+
+_MOST_ROWS = 4
+"""Of a matrix whose determinant is written out, which has as many terms as there are orders."""
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -131,3 +135,32 @@ class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     @classmethod
     def _with_mask(cls, data: Any, dtype: str) -> Any:
         return relax.Tuple([data, relax.op.ones(relax.ShapeExpr(shape_of(data)), dtype)])
+
+
+class Det(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Det`` of few rows: the sum over all permutations."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        *batch, rows, columns = shape_of(inputs[0])
+        if rows != columns or rows > _MOST_ROWS:
+            raise UnsupportedNode(
+                f"it is of {rows} by {columns}: expected as many rows as columns, "
+                f"{_MOST_ROWS} at most"
+            )
+
+        def determinant(data: te.Tensor) -> te.Tensor:
+            def minor(place: tuple[Any, ...], row: int, left: tuple[int, ...]) -> Any:
+                if row == rows:
+                    return tirx.const(1.0, data.dtype)
+                total = tirx.const(0.0, data.dtype)
+                for number, column in enumerate(left):
+                    rest = minor(place, row + 1, left[:number] + left[number + 1 :])
+                    product = data(*place, row, column) * rest
+                    total = total - product if number % 2 else total + product
+                return total
+
+            shape = tuple(batch)
+            return te.compute(shape, lambda *place: minor(place, 0, tuple(range(rows))), name="det")
+
+        return bb.emit_te(determinant, inputs[0], primfunc_name_hint="det")
