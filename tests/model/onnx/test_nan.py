@@ -10,12 +10,14 @@ from onnx_models import node
 from operator_runs import assert_same_of
 
 LIMITS = {"low": np.float32(-1), "high": np.float32(1), "one": np.ones(1, "float32")}
+LIMITS |= {"one_scale": np.float32(1), "zero": np.uint8(128)}
 NODES = {
     **{name: node(name, "x") for name in ("Relu", "Erf", "Elu", "Selu", "HardSigmoid", "Celu")},
     **{name: node(name, "x") for name in ("Sigmoid", "Tanh", "Exp", "HardSwish", "Softmax")},
     "Clip": node("Clip", "x low high"),
     "Max of a number": node("Max", "x one"),
     "Min of a number": node("Min", "one x"),
+    "QuantizeLinear": node("QuantizeLinear", "x one_scale zero"),
 }
 
 

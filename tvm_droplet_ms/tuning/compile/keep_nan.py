@@ -3,16 +3,19 @@
 
 TVM and CPUs take ``max(a, b)`` for ``a if a > b else b``: of a NaN and a number, the second one.
 TOPI writes the number there, in ``relu``, in ``clip``, and around the arguments of its ``fast_exp``
-and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them.
+and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them. What becomes a byte has no
+NaN: there the limit takes it, as in ONNX Runtime.
 """
 
 from typing import Any
 
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_map, structural_walk
 
 import tvm
 from tvm.ir import IRModule
-from tvm.tirx import FloatImm, Max, Min, PrimFunc
+from tvm.tirx import Cast, FloatImm, Max, Min, PrimFunc
+
+_BYTES = ("int8", "uint8")
 
 
 def keep_nan() -> tvm.transform.Pass:
@@ -24,7 +27,7 @@ def keep_nan() -> tvm.transform.Pass:
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
         changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
         for variable, function in mod.functions_items():
-            if isinstance(function, PrimFunc):
+            if isinstance(function, PrimFunc) and not _makes_bytes(function):
                 body = structural_map(function.body, ((Max, Min), _number_first))
                 if not body.same_as(function.body):
                     changed.update_func(variable, function.with_body(body))
@@ -36,3 +39,9 @@ def keep_nan() -> tvm.transform.Pass:
 def _number_first(limit: Any) -> Any:
     is_number = isinstance(limit.b, FloatImm) and not isinstance(limit.a, FloatImm)
     return type(limit)(limit.b, limit.a) if is_number else limit
+
+
+def _makes_bytes(function: PrimFunc) -> bool:
+    casts: list[Any] = []
+    structural_walk(function.body, (Cast, casts.append))
+    return any(str(cast.ty.dtype) in _BYTES for cast in casts)
