@@ -13,7 +13,6 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from ..folding import as_array
 from ..operands import UnsupportedNode, WrongExtent, dtype_of, shape_of, text
 
-
 _MOST_ROWS = 4
 """Of a matrix whose determinant is written out, which has as many terms as there are orders."""
 
