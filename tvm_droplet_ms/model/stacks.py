@@ -37,6 +37,13 @@ def _unbroadcast(bindings: Bindings, expr: Expr) -> Expr:
     return expr if call is None else call.args[0]
 
 
+def _as_number(expr: Expr) -> Expr:
+    """Return a constant of one element as a number, which becomes a part of the kernel."""
+    if not isinstance(expr, tvm.ir.GenericConst) or expr.value.numpy().size != 1:
+        return expr
+    return relax.const(expr.value.numpy().reshape(()), str(expr.ty.dtype))
+
+
 def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
     operator = PAIRWISE.get(operator_name(value))
     tensors = None if operator is None else _stacked(bindings, value)
@@ -47,6 +54,8 @@ def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) 
     shapes = [source.ty.shape for source in sources]
     if not any(tvm_ffi.structural_equal(shape, value.ty.shape) for shape in shapes):
         sources = [tensors[0], *sources[1:]]
+    else:
+        sources = [_as_number(source) for source in sources]
     result = sources[0]
     for source in sources[1:-1]:
         result = emit(operator(result, source))

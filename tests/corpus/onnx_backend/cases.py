@@ -118,14 +118,18 @@ def _by_test_name() -> dict[str, str]:
     }
 
 
+_OF_A_LENGTH = ("BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow", "Range")
+
+
 def with_parameters(case: Case) -> Case | None:
     """The case with what shapes its operators as constants, as exporters write it.
 
     A test of an operator feeds everything at run time, the axes of a ``ReduceSum`` and the shape of
     a ``Reshape`` included. Files have constants there, and a model of static shapes needs them.
     Constant become those inputs of a node whose type is not that of its first one (``axes``,
-    ``shape``, ``k``, ``repeats``), and all of ``Range`` and ``ConstantOfShape``; for the expansion
-    of a function, those of the function. None if there is no such input, or several data sets.
+    ``shape``, ``k``, ``repeats``), all of what has a length (``Range``), and the limit of a
+    ``Loop``; for the expansion of a function, those of the function. None if there is no such
+    input, or several data sets.
     """
     names = [value.name for value in case.model.graph.input]
     constant = _parameters(case) & set(names)
@@ -164,7 +168,9 @@ def _parameters(case: Case) -> set[str]:
         for index, name in enumerate(node.input):
             each = formal[min(index, len(formal) - 1)]
             other = index > 0 and each.type_str != formal[0].type_str
-            other |= node.op_type in ("ConstantOfShape", "Range")
+            other |= node.op_type in _OF_A_LENGTH
+            if node.op_type == "Loop":  # Its limit and its condition; what follows are its states.
+                other = index < 2
             (shaping if other else data).add(name)
     return shaping - data
 

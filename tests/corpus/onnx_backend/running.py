@@ -154,13 +154,10 @@ def difference(case: Case, found: list[Any], expected: list[Any]) -> str:
 
     Silent if they are the same.
     """
+    found, expected = _flat(found), _flat(expected)
     if len(found) != len(expected):
         return f"{len(found)} outputs, expected {len(expected)}"
     for index, (one, other) in enumerate(zip(found, expected)):
-        if isinstance(other, list):
-            if said := difference(case, list(one), other):
-                return said
-            continue
         one, other = np.asarray(one), np.asarray(other)
         if one.dtype != other.dtype:
             return f"output {index} is {one.dtype}, expected {other.dtype}"
@@ -175,6 +172,11 @@ def difference(case: Case, found: list[Any], expected: list[Any]) -> str:
             same = np.isclose(one, other, case.rtol, case.atol, equal_nan=True)
             return f"output {index} differs in {int((~same).sum())} of {one.size} elements"
     return ""
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    """The tensors of outputs: a compiled model returns those of a sequence one by one."""
+    return [each for value in values for each in (value if isinstance(value, list) else [value])]
 
 
 def _last_line(error: Exception) -> str:

@@ -79,7 +79,7 @@ def _explain(row: dict[str, Any], options: argparse.Namespace) -> None:
         return same or (found["status"] == status and found["why"].partition(":")[0] == kind)
 
     model = model_of_seed(seed)
-    if options.shrink:
+    if options.shrink and status != "timeout":  # Each try would take as long.
         model = shrink(model, fails, options.shrink)
     path = options.out / f"{status}_{seed}.onnx"
     onnx.save(model, path)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from .maker import GraphMaker, Value
 
@@ -94,7 +95,8 @@ def where(make: GraphMaker, x: Value) -> Value:
     source = [i for i in make.inputs if i.shape == x.shape]
     if source and make.chance(50):
         zero = make.constant(np.float32(0))
-        condition = make.node("Greater", [make.pick(source).name, zero], x.shape).name
+        operands = [make.pick(source).name, zero]
+        condition = make.node("Greater", operands, x.shape, dtype=TensorProto.BOOL).name
     else:
         condition = make.booleans(broadcastable(make, x.shape))
     other = make.weight(broadcastable(make, x.shape))

@@ -39,13 +39,12 @@ def _smaller(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     if len(outputs) > 1:
         for name in outputs:
             yield _cut(model, [name], None)
-    for node in graph.node:
-        name = node.output[0]
-        if name in shapes and [name] != outputs:
+    made = [name for node in graph.node for name in node.output if name in shapes]
+    for name in made:
+        if [name] != outputs:
             yield _cut(model, [name], None)
-    for node in reversed(graph.node):
-        name = node.output[0]
-        if name in shapes and name not in outputs:
+    for name in reversed(made):
+        if name not in outputs:
             yield _cut(model, outputs, name)
 
 
@@ -65,7 +64,7 @@ def _cut(model: onnx.ModelProto, outputs: list[str], given: str | None) -> onnx.
     shapes = _shapes(model)
     needed, kept = set(outputs), []
     for node in reversed(model.graph.node):
-        if node.output[0] in needed and node.output[0] != given:
+        if needed.intersection(node.output) - {given}:
             kept.append(node)
             needed.update(node.input)
     inputs = [value.name for value in model.graph.input if value.name in needed]
@@ -81,6 +80,7 @@ def _cut(model: onnx.ModelProto, outputs: list[str], given: str | None) -> onnx.
         list(map(info, inputs)),
         list(map(info, outputs)),
         [tensor for tensor in model.graph.initializer if tensor.name in needed],
+        value_info=model.graph.value_info,
     )
     smaller = helper.make_model(
         graph, opset_imports=model.opset_import, ir_version=model.ir_version

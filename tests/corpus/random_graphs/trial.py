@@ -23,6 +23,7 @@ from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import untouched
@@ -38,9 +39,6 @@ from .judging import Arrays, differences, is_right
 SETS = 2
 """Random inputs of a graph."""
 
-SPACE = "post-order-apply"
-"""The design space of ``tune``, with its schedule rules and postprocessors."""
-
 Job = tuple[onnx.ModelProto, int, bool]
 """The arguments of ``run_model``."""
 
@@ -50,8 +48,8 @@ class Row:
     """The outcome of a graph.
 
     ``status``: "right", "wrong", "refused" (in a sentence), "error" (of any other kind), "naive"
-    where a kernel has no valid schedule; by who ran it, "crash" or "timeout". ``why``: a sentence;
-    empty for "right".
+    where a kernel has no valid schedule, "unjudged" where ONNX Runtime does not load the graph; by
+    who ran it, "crash" or "timeout". ``why``: a sentence; empty for "right".
     """
 
     seed: int
@@ -137,7 +135,8 @@ def _run(model: onnx.ModelProto, row: Row, diagnose: bool) -> None:
     generator = np.random.default_rng(row.seed)
     # ONNX Runtime is the reference where it loads the model: a graph without it proves nothing.
     if imported.reference is None:
-        raise RuntimeError(f"ONNX Runtime does not load the graph: {imported.notes}")
+        row.status, row.why = "unjudged", f"ONNX Runtime does not load the graph: {imported.notes}"
+        return
     for _ in range(SETS):
         inputs = [spec.random(generator) for spec in imported.inputs]
         expected = imported.reference.run(inputs)
@@ -159,7 +158,7 @@ def _random_record(mod: tvm.ir.IRModule, seed: int) -> TuningRecord | None:
         context = TuneContext(
             mod,
             target=target(),
-            space_generator=SPACE,
+            space_generator=sound_space(FROM_TARGET, mod, target()),
             rand_state=own.randint(1, 2**31 - 2),
             num_threads=1,
         )

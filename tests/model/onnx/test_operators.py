@@ -275,12 +275,12 @@ def test_an_unknown_branch_is_computed():
     "nodes, outputs, constants, expected",
     [
         (
-            [node("Det", "x", name="volume")],
+            [node("RandomNormalLike", "x", name="volume")],
             "y",
             {},
-            "node 'volume' (Det) cannot be imported: the operator is not supported",
+            "node 'volume' (RandomNormalLike) cannot be imported: the operator is not supported",
         ),
-        ([node("Det", "x")], "y", {}, "the node that computes 'y' (Det)"),
+        ([node("RandomNormalLike", "x")], "y", {}, "the node that computes 'y' (RandomNormalLike)"),
         (
             [node("Relu", "x", channels_last=1, domain="com.microsoft", name="nhwc")],
             "y",

@@ -282,7 +282,7 @@ def test_the_untouched_model_is_the_reference_where_onnx_runtime_cannot_load_it(
 def test_the_simplified_model_is_its_own_reference_where_only_that_can_be_imported():
     made = reshape_by_computed_shape()
     # No converter has it, and nothing needs it.
-    made.graph.node.append(node("Det", "x", "unused"))
+    made.graph.node.append(node("RandomNormalLike", "x", "unused"))
     made.ir_version = 30
     imported = import_model(made)
     assert imported.reference is None and imported.original is None

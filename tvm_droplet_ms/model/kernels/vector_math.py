@@ -4,8 +4,8 @@
 LLVM calls the C library for each element of ``exp``, ``erf`` and ``tanh``. TOPI's ``fast_exp``,
 ``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of such, for whole
 vectors. Their errors are within 2e-6 of the result for arguments from -20 to 20
-(``tests/model/kernels/test_vector_math.py``). They limit their arguments, so that a NaN may get
-lost.
+(``tests/model/kernels/test_vector_math.py``). They limit their arguments, which loses a NaN until
+``keep_nan`` puts the limit first.
 """
 
 from collections.abc import Callable

@@ -18,6 +18,9 @@ OLDEST = 13
 OLDEST_SCAN = 9
 """The version from which on a ``Scan`` has no batch of its own."""
 
+OLDEST_PRELU = 7
+"""The version from which on slopes broadcast as NumPy has it."""
+
 LAST_PLAIN_RESIZE = 10
 """The version up to which coordinates are asymmetric, and the nearest element is the lower one: in
 version 10 the upper one along an axis that shrinks, to ONNX Runtime."""
@@ -41,9 +44,11 @@ def with_new_opset(model: ModelProto) -> ModelProto:
     standard = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not standard or opset_of(model) >= OLDEST:
         return model
-    # ONNX has no adapter for it, and leaves it as it is: version 8 has a batch of its own.
-    if opset_of(model) < OLDEST_SCAN and any(node.op_type == "Scan" for node in model.graph.node):
-        raise RuntimeError("a Scan of version 8 is another operator than a later one")
+    # ONNX has no adapters for them, and leaves them as they are: a Scan with a batch of its own,
+    # and slopes by channel.
+    for kind, oldest in (("Scan", OLDEST_SCAN), ("PRelu", OLDEST_PRELU)):
+        if opset_of(model) < oldest and any(node.op_type == kind for node in model.graph.node):
+            raise RuntimeError(f"a {kind} of before version {oldest} is another operator")
     light, weights = without_weights(model)
     light.ir_version = max(light.ir_version, FORMAT)
     try:

@@ -28,6 +28,7 @@ from ...prefetch.prefetch_weights import PrefetchWeights
 from ...search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ...session.errors import ModelError
 from ..frontends.imported import first_line
+from .keep_nan import keep_nan
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .naming import with_suffix
@@ -197,5 +198,5 @@ def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
     """Apply schedules, with the packing of weights in functions of their own."""
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
-    scheduled = PrefetchWeights()(scheduled)
+    scheduled = PrefetchWeights()(keep_nan()(scheduled))
     return KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))

@@ -5,6 +5,7 @@ The library ``onnx`` inlines them, with the attributes of the node and for the t
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnx
 
 from tvm import relax
 
+from ..folding import fold_constants
 from ..order import is_standard
 
 _LOCAL = "droplet"
@@ -22,13 +24,14 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
     """Expand a node.
 
     ``inputs``: its inputs, whose types must be known. ``opset``: version of the standard operators.
-    Returns a graph that reads and makes the values of the node by their names. None if ONNX does
-    not define the operator by others.
+    Returns a graph that reads and makes the values of the node by their names, with its loops
+    written out. None if ONNX does not define the operator by others.
     """
     from onnx.inliner import inline_selected_functions
 
     if not is_standard(node) or not _has_body(node.op_type, opset):
         return None
+    node = _with_defaults(node, opset)
     values = {}
     for name, value in zip(node.input, inputs, strict=True):
         if name:
@@ -45,7 +48,21 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
         expanded = _through_local_function(model, values)
     if any(each.op_type == node.op_type for each in expanded.node):
         return None
+    if any(each.op_type in ("Loop", "Scan") for each in expanded.node):
+        model = onnx.helper.make_model(expanded, opset_imports=model.opset_import[:1])
+        fold_constants(model)
+        expanded = model.graph
     return expanded
+
+
+def _with_defaults(node: Any, opset: int) -> Any:
+    """A copy of a node with all its attributes, which the inliner does not look up."""
+    copy = deepcopy(node)
+    given = {each.name for each in node.attribute}
+    for each in onnx.defs.get_schema(node.op_type, opset).attributes.values():
+        if each.name not in given and each.default_value.name:
+            copy.attribute.append(each.default_value)
+    return copy
 
 
 def _through_local_function(model: Any, values: dict[str, Any]) -> Any:

@@ -193,12 +193,6 @@ def derive_importer(base: Any) -> Any:
             result = function(self.bb, inputs, attributes, [self._nodes, self._params])
             return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
-        def _convert_operator(
-            self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int
-        ) -> Any:
-            """For the branches of an ``If``, which TVM converts."""
-            return self._converted(op_name, inputs, attrs)
-
         def _unpacked(self, node: Any, result: Any) -> Sequence[Any]:
             if node.op_type in _OF_SEQUENCES:
                 return [result]
@@ -220,19 +214,21 @@ def derive_importer(base: Any) -> Any:
             return values
 
         def _branches(self, node: Any, condition: Any) -> Sequence[Any]:
-            """The outputs of an ``If``; of a known condition, those of one branch."""
+            """The outputs of an ``If``; of a known condition, those of one branch.
+
+            Of another one both branches are computed, as TVM's importer has it too.
+            """
             graphs = {each.name: each.g for each in node.attribute}
             if isinstance(condition, tvm.ir.GenericConst):
                 taken = "then_branch" if bool(condition.value.numpy().all()) else "else_branch"
                 return self._inlined(graphs[taken])
-            branches = [
-                relax.SeqExpr(blocks=[], body=self._convert_subgraph(self.bb, graphs[name]))
-                for name in ("then_branch", "else_branch")
-            ]
-            result = self.bb.emit(relax.If(condition, *branches))
-            if len(node.output) == 1:
-                return [result]
+            branches = [self._inlined(graphs[name]) for name in ("then_branch", "else_branch")]
             count = len(node.output)
+            bodies = [each[0] if count == 1 else relax.Tuple(each) for each in branches]
+            whole = [relax.SeqExpr(blocks=[], body=body) for body in bodies]
+            result = self.bb.emit(relax.If(condition, *whole))
+            if count == 1:
+                return [result]
             return [self.bb.emit(relax.TupleGetItem(result, n)) for n in range(count)]
 
         def _inlined(self, graph: Any) -> Sequence[Any]:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on elements, and for sums of their products."""
+"""Converters for operators on elements, for sums of their products, and for determinants."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ..folding import as_array
-from ..operands import UnsupportedNode, dtype_of, shape_of, text
+from ..operands import UnsupportedNode, WrongExtent, dtype_of, shape_of, text
+
+_MOST_ROWS = 4
+"""Of a matrix whose determinant is written out, which has as many terms as there are orders."""
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -56,6 +59,25 @@ class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
         kind = max(floats, key=lambda name: int(name.removeprefix("float")), default="float64")
         base, exponent = (bb.emit(relax.op.astype(each, kind)) for each in inputs[:2])
         return relax.op.astype(relax.op.power(base, exponent), kinds[0])
+
+
+class PRelu(onnx_frontend.PRelu):  # type: ignore[misc, name-defined, unused-ignore]
+    """Converts an ONNX ``PRelu``; before version 7 a list of slopes is one by channel."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, slope = inputs[:2]
+        if shape_of(slope) != shape_of(data)[1:2]:
+            return cls._impl_v7(bb, inputs, attr, params)
+        return relax.op.nn.prelu(data, slope, 1)
+
+    @classmethod
+    def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        data, slope = (tuple(shape_of(each)) for each in inputs[:2])
+        # TVM compares a list of slopes with the last extent when it makes a kernel.
+        if np.broadcast_shapes(data, slope) != data:
+            raise WrongExtent(f"its slopes of shape {slope} do not broadcast to {data}")
+        return super()._impl_v1(bb, inputs, attr, params)
 
 
 class Einsum(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -112,3 +134,32 @@ class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     @classmethod
     def _with_mask(cls, data: Any, dtype: str) -> Any:
         return relax.Tuple([data, relax.op.ones(relax.ShapeExpr(shape_of(data)), dtype)])
+
+
+class Det(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts an ONNX ``Det`` of few rows: the sum over all permutations."""
+
+    @classmethod
+    def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        *batch, rows, columns = shape_of(inputs[0])
+        if rows != columns or rows > _MOST_ROWS:
+            raise UnsupportedNode(
+                f"it is of {rows} by {columns}: expected as many rows as columns, "
+                f"{_MOST_ROWS} at most"
+            )
+
+        def determinant(data: te.Tensor) -> te.Tensor:
+            def minor(place: tuple[Any, ...], row: int, left: tuple[int, ...]) -> Any:
+                if row == rows:
+                    return tirx.const(1.0, data.dtype)
+                total = tirx.const(0.0, data.dtype)
+                for number, column in enumerate(left):
+                    rest = minor(place, row + 1, left[:number] + left[number + 1 :])
+                    product = data(*place, row, column) * rest
+                    total = total - product if number % 2 else total + product
+                return total
+
+            shape = tuple(batch)
+            return te.compute(shape, lambda *place: minor(place, 0, tuple(range(rows))), name="det")
+
+        return bb.emit_te(determinant, inputs[0], primfunc_name_hint="det")

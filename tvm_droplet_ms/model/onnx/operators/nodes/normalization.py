@@ -101,7 +101,8 @@ class _Extremum:
         def converted(bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
             shape = shape_of(inputs[0])
             if dtype_of(inputs[0]) == "bool":
-                inputs[0] = bb.emit(relax.op.astype(inputs[0], "int8"))
+                # Its least number is 0, which a maximum of nothing is.
+                inputs[0] = bb.emit(relax.op.astype(inputs[0], "uint8"))
                 found = bb.emit(converted(bb, inputs, attr, params))
                 return relax.op.astype(found, "bool")
             if 0 not in shape:

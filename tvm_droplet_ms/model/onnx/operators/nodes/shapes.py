@@ -110,11 +110,17 @@ class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         )
 
 
+_SORTED = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
+"""The types that TVM's runtime sorts."""
+
+
 class TopK(onnx_frontend.TopK):  # type: ignore[misc, name-defined, unused-ignore]
     """Converts an ONNX ``TopK``. One element needs no order; several in no order are refused."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        if dtype_of(inputs[0]) not in _SORTED:
+            raise UnsupportedNode(f"it is of {dtype_of(inputs[0])}: expected one of {_SORTED}")
         count = constant_input(inputs, 1, "K")
         if count is not None and count.size == 1 and count.item() == 1:
             attr = {**attr, "sorted": 1}
@@ -171,6 +177,8 @@ class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     @classmethod
     def _impl_v26(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         dtype = onnx_frontend.get_type(attr["to"])
+        if "bool" in (dtype, dtype_of(inputs[0])):  # Of one bit in LLVM, and a byte in memory.
+            return relax.op.astype(inputs[0], dtype)
 
         def reinterpret(data: te.Tensor) -> te.Tensor:
             return te.compute(

@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
 
 from ....byte_products import computes_in_bytes
 from ...operands import UnsupportedNode, constant_input, shape_of
+from ..quantized import DynamicQuantizeLinear
 from ..recurrence.converters import Lstm
 
 Array = np.ndarray[Any, Any]
@@ -126,10 +127,7 @@ def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
 
 
 class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``DynamicQuantizeLSTM``: inputs and states stay as they are.
-
-    ONNX Runtime makes bytes of them in each step, and rounds what they stand for.
-    """
+    """Converts ``DynamicQuantizeLSTM``, in float32: inputs and states are rounded to bytes."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -138,8 +136,11 @@ class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             for number, name, first in ((1, "W", 8), (2, "R", 10))
         ]
         given = onnx_input()
-        given.extend([inputs[0], *weights, *(inputs[n] for n in range(3, 8))])
-        return Lstm.get_converter(14)(bb, given, attr, params)
+        x, scale, point = DynamicQuantizeLinear._impl_v11(bb, [inputs[0]], {}, params).fields
+        x, point = (bb.emit(relax.op.astype(each, "float32")) for each in (x, point))
+        x = bb.emit(relax.op.multiply(bb.emit(relax.op.subtract(x, point)), bb.emit(scale)))
+        given.extend([x, *weights, *(inputs[n] for n in range(3, 8))])
+        return Lstm.get_converter(14)(bb, given, {**attr, "rounds_state": 1}, params)
 
 
 def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) -> Any:

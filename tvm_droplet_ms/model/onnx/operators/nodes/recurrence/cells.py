@@ -28,6 +28,8 @@ class Cell:
     - ``reset_after``: GRU alone: whether the reset gate is applied to the product
       (``linear_before_reset``).
     - ``input_forget``: LSTM alone: whether the forget gate is what the input gate leaves.
+    - ``rounds_state``: not of a GRU that resets before the product: whether the product is of a
+      state that is rounded to bytes, of one scale for a step.
     """
 
     kind: Kind
@@ -35,6 +37,7 @@ class Cell:
     clip: float | None = None
     reset_after: bool = False
     input_forget: bool = False
+    rounds_state: bool = False
 
     @property
     def gates(self) -> int:

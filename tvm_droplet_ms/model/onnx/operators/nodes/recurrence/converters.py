@@ -110,6 +110,7 @@ def _cell(kind: Kind, directions: int, attr: dict[str, Any]) -> Cell:
         clip=clip or None,
         reset_after=kind == "GRU" and bool(attr.get("linear_before_reset", 0)),
         input_forget=kind == "LSTM" and bool(attr.get("input_forget", 0)),
+        rounds_state=bool(attr.get("rounds_state", 0)),
     )
 
 

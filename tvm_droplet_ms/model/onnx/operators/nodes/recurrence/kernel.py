@@ -105,7 +105,8 @@ class _Kernel(Steps):
     def _tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
         """All of a step for one tile."""
         gates = range(self._cell.gates)
-        old = self._old(step, direction)
+        rounds = self._cell.rounds_state
+        old = self._rounded(direction) if rounds else self._old(step, direction)
         rows, sums = self._products(step, direction, tile, batches, gates, old)
 
         def body(number: int) -> None:

@@ -50,6 +50,8 @@ class Steps:
                 if self._cell.is_two_phase:
                     self._reset = T.alloc_buffer(shape[1:], self._dtype)
                     self._update = T.alloc_buffer(shape[1:], self._dtype)
+                if self._cell.rounds_state:
+                    self._bytes = T.alloc_buffer(shape[1:], self._dtype)
                 if self._is_parallel_inside:
                     self._start(None)
                     with T.serial(0, layer.steps) as step:
@@ -108,7 +110,32 @@ class Steps:
 
         self._each_unit(direction, body)
 
+    def _round_state(self, step: Any, direction: Any) -> None:
+        """Round the old states of a direction to bytes, as ``DynamicQuantizeLinear`` does."""
+        layer, old = self._layer, self._old(step, direction)
+        zero, most = (tirx.const(value, self._dtype) for value in (0.0, 255.0))
+        # The scale, and the byte of zero.
+        scale, point = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
+        low, high = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
+        for bound in (low, high):
+            T.buffer_store(bound, zero, [0])
+        with T.serial(0, layer.batch) as batch, T.serial(0, layer.hidden) as unit:
+            T.buffer_store(low, tirx.min(low[0], old(batch, unit)), [0])
+            T.buffer_store(high, tirx.max(high[0], old(batch, unit)), [0])
+        one = tirx.const(1.0, self._dtype)
+        T.buffer_store(scale, tirx.Select(high[0] > low[0], (high[0] - low[0]) / most, one), [0])
+        T.buffer_store(point, tirx.round(zero - low[0] / scale[0]), [0])
+        with T.serial(0, layer.batch) as batch, T.serial(0, layer.hidden) as unit:
+            number = tirx.round(old(batch, unit) / scale[0]) + point[0]
+            number = tirx.max(zero, tirx.min(most, number))
+            T.buffer_store(self._bytes, (number - point[0]) * scale[0], [direction, batch, unit])
+
     def _step(self, step: Any, direction: Any) -> None:
+        if self._cell.rounds_state and direction is None:
+            with T.serial(0, self._layer.directions) as each:
+                self._round_state(step, each)
+        elif self._cell.rounds_state:
+            self._round_state(step, direction)
         for phase in self._phases():
             if direction is None:
                 with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
@@ -143,3 +170,6 @@ class Steps:
 
     def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
         return lambda batch, unit: self._state[step % 2, direction, batch, unit]
+
+    def _rounded(self, direction: Any) -> Callable[[Any, Any], Any]:
+        return lambda batch, unit: self._bytes[direction, batch, unit]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass by which a limit of a number hands on a NaN, at no cost.
+
+TVM and CPUs take ``max(a, b)`` for ``a if a > b else b``: of a NaN and a number, the second one.
+TOPI writes the number there, in ``relu``, in ``clip``, and around the arguments of its ``fast_exp``
+and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them. What becomes a byte has no
+NaN: there the limit takes it, as in ONNX Runtime.
+"""
+
+from typing import Any
+
+from tvm_ffi.structural import structural_map, structural_walk
+
+import tvm
+from tvm.ir import IRModule
+from tvm.tirx import Cast, FloatImm, Max, Min, PrimFunc
+
+_BYTES = ("int8", "uint8")
+
+
+def keep_nan() -> tvm.transform.Pass:
+    """Make a pass that puts the number first in each maximum, or minimum, of a value and a number.
+
+    For scheduled kernels: their hashes change.
+    """
+
+    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in mod.functions_items():
+            if isinstance(function, PrimFunc) and not _makes_bytes(function):
+                body = structural_map(function.body, ((Max, Min), _number_first))
+                if not body.same_as(function.body):
+                    changed.update_func(variable, function.with_body(body))
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name="KeepNan")
+
+
+def _number_first(limit: Any) -> Any:
+    is_number = isinstance(limit.b, FloatImm) and not isinstance(limit.a, FloatImm)
+    return type(limit)(limit.b, limit.a) if is_number else limit
+
+
+def _makes_bytes(function: PrimFunc) -> bool:
+    casts: list[Any] = []
+    structural_walk(function.body, (Cast, casts.append))
+    return any(str(cast.ty.dtype) in _BYTES for cast in casts)
