@@ -120,6 +120,17 @@ def constant(text: str) -> tuple[str, float | int | list[float | int]]:
     return name, values[0] if len(values) == 1 else values
 
 
+def in_place(text: str) -> tuple[str, str]:
+    """Parse an input and an output, "past=present". For ``type=`` of an argument."""
+    name, _, output = text.rpartition("=")
+    if not name or not output:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no pair of an input and an output: expected two names, such as "
+            "past_key_values.*=present.*"
+        )
+    return name, output
+
+
 def _number(text: str) -> float | int:
     try:
         return int(text)

@@ -6,7 +6,7 @@ from tvm import relax
 
 from .bounded_indices import bound_indices
 from .decoding.grouped_heads import group_heads
-from .decoding.in_place import write_in_place
+from .decoding.in_place import write_rows
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
 from .folding.idle import drop_idle
@@ -64,10 +64,10 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),
+            write_rows(),
             bound_indices(),
             canonicalize(),
             group_heads(),
-            write_in_place(),
             fold_pads(),
             drop_taps(),
             expand_clips(),

@@ -16,7 +16,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ...folding import as_array
 from ...operands import UnsupportedNode, constant_input, dtype_of, shape_of
+from ..scatter import written_from
 from .attention import LOWEST, attend, heads, joined, parts
+
+SHARES_PAST = "tvm_droplet_ms_shares_past"
+"""The attribute with the numbers of the inputs that its new keys and values are written into."""
 
 
 class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -62,8 +66,12 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
                 _rotated(bb, each, positions, inputs[7], inputs[8], is_interleaved)
                 for each in (query, key)
             )
+        shared = attr.get(SHARES_PAST, ())
         key, value = (
-            _cached(bb, past, new, cache) for past, new in ((inputs[3], key), (inputs[4], value))
+            written_from(bb, inputs[number], new, cache.before, 2)
+            if number in shared and shape_of(inputs[number])[2] == cache.columns
+            else _cached(bb, inputs[number], new, cache)
+            for number, new in ((3, key), (4, value))
         )
         added = [_mask(bb, cache, int(attr.get("local_window_size", -1)))]
         if inputs[10] is not None:
