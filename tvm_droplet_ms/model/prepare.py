@@ -64,6 +64,7 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),
+            relax.transform.DeadCodeElimination(),
             write_rows(),
             bound_indices(),
             canonicalize(),

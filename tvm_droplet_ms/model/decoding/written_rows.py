@@ -81,7 +81,7 @@ class Write(NamedTuple):
             own = _listed(loops, len(of_rows))
             if self.axis is None:
                 outer, count = len(extents) - 1, extents[-1]
-                found = [places[(*own[:outer], n)] for n in range(count)]
+                found = [places[tuple([*own[:outer], n])] for n in range(count)]
                 to = [*map(self._inside, found, range(count)), *own[outer:]]
             else:
                 padded = (1,) * (len(own) - len(extents)) + tuple(extents)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import relax
 from tvm.ir import IRModule
 
+from ...model.bindings import shape_of_type
 from ...model.decoding.in_place import copied, give_away
 from ...model.onnx.operators.nodes.contrib.grouped_attention import SHARES_PAST
 from ...session.errors import ModelError
@@ -124,4 +125,4 @@ def mark_given(
 
 
 def _shown(kind: Any) -> str:
-    return f"{kind.dtype} {tuple(map(str, kind.shape))}".replace("'", "")
+    return f"{kind.dtype} {shape_of_type(kind)}"
