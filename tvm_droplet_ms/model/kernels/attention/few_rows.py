@@ -34,8 +34,8 @@ LEAST_LANES = 4
 _TOGETHER = (1, 2, 4)
 """How many keys may be multiplied together."""
 
-_MOST_SUMS = 16
-"""The vectors of sums that the registers hold beside the factors."""
+MOST_FEW_ROWS = 16
+"""The most rows, and vectors of sums, that the registers hold beside the factors."""
 
 _OF_A_HEAD = (
     *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
@@ -93,7 +93,7 @@ def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     schedule.reverse_compute_at(last, head, preserve_unit_loops=True)
     vectorize(schedule, last)
     _products_of_keys(schedule, count)
-    products_of_values(schedule, block("mixed"), count, lanes)
+    products_of_values(schedule, block("mixed"), count, lanes, MOST_FEW_ROWS // count)
     reduce_lanes(schedule)
     for name in ("queries", "weights"):
         vectorize(schedule, block(name))
@@ -106,7 +106,7 @@ def _products_of_keys(schedule: Schedule, count: int) -> None:
     ``count``: the rows.
     """
     scores, products = (schedule.get_sblock(name) for name in ("scores", "products"))
-    together = sample(schedule, [n for n in _TOGETHER if n * count <= _MOST_SUMS] or [1])
+    together = sample(schedule, [n for n in _TOGETHER if n * count <= MOST_FEW_ROWS] or [1])
     *_, rows, panel, column, lane = schedule.get_loops(scores)
     columns, one = schedule.split(column, [None, together])
     schedule.reorder(panel, columns, one, rows, lane)

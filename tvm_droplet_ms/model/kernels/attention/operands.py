@@ -24,11 +24,16 @@ Operation = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of an attention: ``scale`` times a view of what is computed before."""
+    """A factor of an attention: ``scale`` times a view of what is computed before.
+
+    ``heads``: how many heads each row of the kernel's joins; of a mask, whose view has an axis more
+    for them, in front of the rows.
+    """
 
     source: Expr
     view: View
     scale: float = 1.0
+    heads: int = 1
 
 
 def shape_of(expr: Expr) -> Shape:
@@ -64,13 +69,19 @@ def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
     """How a mask lies in its tensor.
 
     ``own``: the shape that it is broadcast to. ``shape``: that of the scores in the kernel, which
-    differs in the batches' axes at most. None where the mask of a batch has no place of its own.
+    differs in the batches' axes, and in rows that are those of several heads, at most. None where
+    the mask of a batch has no place of its own.
     """
     viewed = Viewed(shape_of(expr))
-    for operation in (lambda array: np.broadcast_to(array, own), _reshape_to(shape)):
-        if not viewed.apply(operation):
-            return None
-    return Operand(expr, viewed.view())
+    if not viewed.apply(lambda array: np.broadcast_to(array, own)):
+        return None
+    if viewed.apply(_reshape_to(shape)):
+        return Operand(expr, viewed.view())
+    *batch, rows, columns = shape
+    heads = rows // own[-2]
+    if not viewed.apply(_reshape_to((*batch, heads, own[-2], columns))):
+        return None
+    return Operand(expr, viewed.view(), heads=heads)
 
 
 def _reshape_to(shape: Shape) -> Operation:
