@@ -6,6 +6,7 @@ from tvm import relax
 
 from .bounded_indices import bound_indices
 from .decoding.grouped_heads import group_heads
+from .decoding.half_caches import narrow_caches
 from .decoding.in_place import write_rows
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
@@ -64,6 +65,8 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),
+            relax.transform.DeadCodeElimination(),
+            narrow_caches(),
             relax.transform.DeadCodeElimination(),
             write_rows(),
             bound_indices(),

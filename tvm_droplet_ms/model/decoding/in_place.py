@@ -15,13 +15,14 @@ from tvm.ir import IRModule
 from ..bindings import Bindings, Expr, Var, bound_values, operator_name, users_of, values_of
 from ..folding.numpy_folding import RESHAPES, fold_constants
 from ..rewriting import Emit, Rewrite, binding_pass
+from .half_caches import narrow_caches
 from .written_rows import TRANSPOSE, WRITES, Write, write_of
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
 """The attribute of ``main`` with the names of the parameters that it may write to, and the number
 of the output that is the new value of each."""
 
-_IN_PLACE, _CAST = "relax.call_tir_inplace", "relax.astype"
+_IN_PLACE = "relax.call_tir_inplace"
 
 
 def give_away(mod: IRModule, names: Mapping[str, int]) -> IRModule:
@@ -41,8 +42,7 @@ def write_rows() -> tvm.transform.Pass:
     are given away, and choices between one and a row too, as which importers write
     ``cache[:, :, position] = row``: they write into the parameter. Returns the pass. A parameter
     that anything else reads is copied. So is one whose new value is not what the rows give, or is
-    returned twice, perhaps reshaped: the caller may keep one of the two. A tensor of half floats
-    that is computed in float32 stays one of half floats; what reads it widens it.
+    returned twice, perhaps reshaped: the caller may keep one of the two.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -61,7 +61,8 @@ def write_rows() -> tvm.transform.Pass:
 def copied(mod: IRModule) -> dict[str, str]:
     """The parameters that are given away and copied all the same, and why, each in words."""
     first = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
-    passes = [*first, fold_constants(), relax.transform.DeadCodeElimination(), write_rows()]
+    no_dead = relax.transform.DeadCodeElimination()
+    passes = [*first, fold_constants(), no_dead, narrow_caches(), no_dead, write_rows()]
     main = tvm.transform.Sequential(passes)(mod)["main"]
     written = {
         value.args[1].fields[0] for value in values_of(main) if operator_name(value) == _IN_PLACE
@@ -91,35 +92,14 @@ class _Writer:
 
     def rewrite_of(self, bindings: Bindings) -> Rewrite:
         def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
-            if operator_name(value) == _CAST:
-                return _narrow_again(bindings, value)
             found = write_of(bindings, value)
             follower = bindings.values.get(bindings.only_user(var))
             is_inner = operator_name(follower) == TRANSPOSE and write_of(bindings, follower)
             if found is None or is_inner:
                 return None
-            narrow = self._narrowed(bindings, var, found)
-            if narrow is None:
-                return self._call(found, self._may_write(var, found))
-            half, rounded = narrow
-            kind = str(half.ty.dtype)
-            small = found._replace(data=half, rows=emit(relax.op.astype(found.rows, kind)))
-            call = self._call(small, self._may_write(rounded, small))
-            return None if call is None else relax.op.astype(emit(call), "float32")
+            return self._call(found, self._may_write(var, found))
 
         return rewrite
-
-    def _narrowed(self, bindings: Bindings, var: Var, found: Write) -> tuple[Var, Var] | None:
-        """The tensor of half floats that is written to as float32, and its new value."""
-        cast = bindings.call_of(found.data, _CAST)
-        half = None if cast is None else cast.args[0]
-        if not isinstance(half, relax.Var) or bindings.only_user(found.data) is None:
-            return None
-        for user in self._users.get(var, ()):
-            again = bindings.call_of(user, _CAST)
-            if again is not None and again.ty.dtype == half.ty.dtype:
-                return half, user
-        return None
 
     def _may_write(self, var: Var, found: Write) -> bool:
         """True if the tensor is a parameter that is given away for a new value."""
@@ -139,13 +119,6 @@ class _Writer:
             arguments = relax.Tuple([found.data, found.places, found.rows])
             return relax.op.call_tir_inplace(kernel, arguments, [0], found.data.ty)
         return relax.call_tir(kernel, [found.data, found.places, found.rows], found.data.ty)
-
-
-def _narrow_again(bindings: Bindings, cast: relax.Call) -> Expr | None:
-    """What a cast to half floats gives of half floats that were widened: themselves."""
-    wide = bindings.call_of(cast.args[0], _CAST)
-    is_same = wide is not None and wide.args[0].ty == cast.ty and str(wide.ty.dtype) == "float32"
-    return wide.args[0] if wide is not None and is_same else None
 
 
 def _main_of(mod: IRModule) -> relax.Function | None:

@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 from tvm.sym import Analyzer
 
 from ...bindings import Expr, Var, static_shape
+from ...decoding.half_caches import HALVES
 from ...half_products import computes_in_bfloat16
 from .attention_compute import Masks, attention
 from .attention_match import Attention, find_attentions
@@ -102,6 +103,7 @@ def element_of(tensor: te.Tensor, factor: Operand) -> Callable[..., Any]:
         if factor.heads > 1:
             rows = view.shape[-2]
             at = (*at[:-2], tirx.floordiv(at[-2], rows), tirx.floormod(at[-2], rows), at[-1])
-        return tensor(*places.map_indices(list(at)))
+        value = tensor(*places.map_indices(list(at)))
+        return value.astype("float32") if str(tensor.dtype) in HALVES else value
 
     return element

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.tirx import IntImm
 
 from ...bindings import Bindings, Expr, array_of, is_float32, operator_name, static_shape
+from ...decoding.half_caches import CAST, HALVES
 from ...layout.transposes import axes_of
 from .views import View, Viewed
 
@@ -104,10 +105,14 @@ def _steps(bindings: Bindings, expr: Expr, may_scale: bool) -> Iterator[Step]:
         step = _step(bindings, value)
         if step is None and may_scale:
             step = scaling_of(bindings, value)
-        if step is None or static_shape(step.source) is None or not is_float32(step.source):
+        if step is None or static_shape(step.source) is None or not _is_float(step.source):
             return
         yield step
         expr = step.source
+
+
+def _is_float(expr: Expr) -> bool:
+    return str(expr.ty.dtype) in ("float32", *HALVES)
 
 
 def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
@@ -127,6 +132,8 @@ def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
 def _step(bindings: Bindings, value: Expr) -> Step | None:
     """The step of a value that may move no element; None for others."""
     name = operator_name(value)
+    if name == CAST and is_float32(value) and str(value.args[0].ty.dtype) in HALVES:
+        return Step(value.args[0], lambda array: array)
     if isinstance(value, relax.TupleGetItem):
         split = bindings.call_of(value.tuple_value, "relax.split")
         return None if split is None else _split_step(split, value.index)
