@@ -14,12 +14,12 @@ from tvm_droplet_ms.cli.arguments import concerns
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--shape", "x=1,0"], "'x=1,0' is no shape: expected a name and positive extents"),
+        (["--shape", "x=1,-1"], "'x=1,-1' is no shape: expected a name and extents, such as"),
         (["--shape", "1,3"], "'1,3' is no shape"),
-        (["--dim", "batch=0"], "'batch=0' is no extent: expected a name and a positive number"),
-        (["--dim", "batch=-1"], "'batch=-1' is no extent"),
+        (["--dim", "batch=-1"], "'batch=-1' is no extent: expected a name and a whole number"),
         (["--dim", "batch=N"], "'batch=N' is no extent"),
         (["--constant", "sr=fast"], "'sr=fast' is no value of an input"),
+        (["--in-place", "past"], "'past' is no pair of an input and an output"),
         (["--minutes", "0"], "'0' is not a positive number of minutes"),
         (["--minutes", "soon"], "'soon' is not a positive number of minutes"),
         (["--trials", "-1"], "'-1' is not a number of trials"),

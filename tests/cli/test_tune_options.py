@@ -27,6 +27,7 @@ def untuned(monkeypatch):
         (["dense", "--tolerance", "1"], "--tolerance does not apply to a kernel, which 'dense' is"),
         (["dense", "--shape", "x=1,2"], "--shape does not apply to a kernel"),
         (["dense", "--constant", "n=4"], "--constant does not apply to a kernel"),
+        (["dense", "--in-place", "a=b"], "--in-place does not apply to a kernel"),
         (["dense", "--allow-winograd"], "--allow-winograd does not apply to a kernel"),
         (["dense", "--allow-bfloat16"], "--allow-bfloat16 does not apply to a kernel"),
         (["dense", "--against", "pytorch"], "--against does not apply to a kernel"),

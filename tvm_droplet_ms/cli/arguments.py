@@ -65,29 +65,29 @@ def shape(text: str) -> tuple[str, tuple[int, ...] | list[tuple[int, ...]]]:
     """Parse the shape of an input, "x=1,3", or several, "x=1,3|2,3". For ``type=``."""
     name, equals, written = text.rpartition("=")
     shapes = [_extents(each) for each in written.split("|")]
-    if not name or not equals or any(extent < 1 for each in shapes for extent in each):
+    if not name or not equals or any(extent < 0 for each in shapes for extent in each):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no shape: expected a name and positive extents, such as x=1,3,224,224, "
+            f"{text!r} is no shape: expected a name and extents, such as x=1,3,224,224, "
             "or several with | between them"
         )
     return name, shapes[0] if len(shapes) == 1 else shapes
 
 
 def _extents(text: str) -> tuple[int, ...]:
-    """The extents of a shape; one of 0 where one is no number."""
+    """The extents of a shape; one of -1 where one is no number."""
     try:
         return tuple(int(extent) for extent in text.split(",")) if text else ()
     except ValueError:
-        return (0,)
+        return (-1,)
 
 
 def dim(text: str) -> tuple[str, int | list[int]]:
     """Parse an open extent, "width=320", or several, "width=320|640". For ``type=``."""
     name, equals, written = text.rpartition("=")
-    values = [int(each) if each.isdecimal() else 0 for each in written.split("|")]
-    if not name or not equals or any(value < 1 for value in values):
+    values = [int(each) if each.isdecimal() else -1 for each in written.split("|")]
+    if not name or not equals or any(value < 0 for value in values):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no extent: expected a name and a positive number, such as width=320, or "
+            f"{text!r} is no extent: expected a name and a whole number, such as width=320, or "
             "several with | between them"
         )
     return name, values[0] if len(values) == 1 else values
@@ -118,6 +118,17 @@ def constant(text: str) -> tuple[str, float | int | list[float | int]]:
             f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
         )
     return name, values[0] if len(values) == 1 else values
+
+
+def in_place(text: str) -> tuple[str, str]:
+    """Parse an input and an output, "past=present". For ``type=`` of an argument."""
+    name, _, output = text.rpartition("=")
+    if not name or not output:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no pair of an input and an output: expected two names, such as "
+            "past_key_values.*=present.*"
+        )
+    return name, output
 
 
 def _number(text: str) -> float | int:

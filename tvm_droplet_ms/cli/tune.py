@@ -20,6 +20,7 @@ from .arguments import (
     dim,
     ending_at_once,
     fail,
+    in_place,
     minutes,
     positive,
     seed,
@@ -100,6 +101,14 @@ def add_command(commands: Any) -> None:
         "input of the tuned model any more; may be repeated",
     )
     tune.add_argument(
+        "--in-place",
+        action="append",
+        default=[],
+        type=in_place,
+        metavar="INPUT=OUTPUT",
+        help="write an ONNX model's output into an input, as past.*=present.*; may be repeated",
+    )
+    tune.add_argument(
         "--minutes",
         type=minutes,
         default=5.0,
@@ -125,9 +134,7 @@ def add_command(commands: Any) -> None:
         help="kernels: TVM's target, such as nvidia/nvidia-h100, or cuda for this machine's GPU "
         "(default: this machine's CPU)",
     )
-    tune.add_argument(
-        "--target-us", type=float, help="kernels: end at this latency in microseconds"
-    )
+    tune.add_argument("--target-us", type=float, help="kernels: end at this latency, in us")
     tune.add_argument(
         "--tracker",
         metavar="HOST:PORT",
@@ -136,9 +143,7 @@ def add_command(commands: Any) -> None:
     tune.add_argument("--key", help="kernels: the key of the servers at the tracker")
     tune.add_argument("--json", action="store_true", help="print the result as JSON")
     tune.add_argument("--quiet", action="store_true", help="show no progress")
-    tune.add_argument(
-        "--threads", type=positive, default=1, help="threads of the model (default: %(default)s)"
-    )
+    tune.add_argument("--threads", type=positive, default=1, help="threads (default: %(default)s)")
     tune.add_argument("--seed", type=seed, default=0, help="seed of the search and the inputs")
     tune.add_argument(
         "--allow-winograd",
@@ -255,6 +260,7 @@ def _tune_model(
             dims=by_bucket("--dim", getattr(options, "dim", [])) or None,
             shares=getattr(options, "shares", None),
             constants=dict(getattr(options, "constant", [])) or None,
+            in_place=dict(getattr(options, "in_place", [])) or None,
             threads=options.threads,
             time_budget_s=60.0 * minutes_left,
             trials=trials_left(options.trials, spent_trials),
@@ -270,9 +276,9 @@ def _tune_model(
         )
     except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
         return fail(options.command, error)
-    text = _shown(result, options)
     interrupted = result.why_ended == "interrupt"
-    return hand_over(text, result, options, result.work_dir / "model.so", interrupted)
+    library = result.work_dir / "model.so"
+    return hand_over(_shown(result, options), result, options, library, interrupted)
 
 
 def _shown(result: "TuneResult", options: Any) -> str:

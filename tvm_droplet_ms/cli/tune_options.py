@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 OF_MODELS = (
-    *("shape", "dim", "shares", "constant"),
+    *("shape", "dim", "shares", "constant", "in_place"),
     *("allow_winograd", "allow_bfloat16", "tolerance", "against"),
 )
 """Options that say nothing about a kernel."""

@@ -6,7 +6,8 @@ from tvm import relax
 
 from .bounded_indices import bound_indices
 from .decoding.grouped_heads import group_heads
-from .decoding.in_place import write_in_place
+from .decoding.half_caches import narrow_caches
+from .decoding.in_place import write_rows
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
 from .folding.idle import drop_idle
@@ -64,10 +65,13 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             fold_constants(),
             drop_idle(),
+            relax.transform.DeadCodeElimination(),
+            narrow_caches(),
+            relax.transform.DeadCodeElimination(),
+            write_rows(),
             bound_indices(),
             canonicalize(),
             group_heads(),
-            write_in_place(),
             fold_pads(),
             drop_taps(),
             expand_clips(),

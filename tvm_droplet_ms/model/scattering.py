@@ -18,7 +18,7 @@ Scatter = Callable[[Any, Any, Any, int], Any]
 
 
 def scatter(emit: Callable[[Any], Any], tensors: Sequence[Any], axis: int, write: Scatter) -> Any:
-    """Write elements to places along an axis; places outside are the nearest ones.
+    """Write elements to places along an axis.
 
     ``emit``: binds an expression. ``tensors``: the data, the indices, of which negative ones count
     from the end, and the updates, of which those beyond the indices are not read. ``write``: given
@@ -35,12 +35,12 @@ def scatter(emit: Callable[[Any], Any], tensors: Sequence[Any], axis: int, write
         axes = list(range(len(counts)))
         updates = emit(relax.op.strided_slice(updates, axes, [0] * len(ends), ends))
     extent = shape[axis]
-    index = emit(relax.op.astype(index, "int64"))
-    index = emit(relax.op.maximum(index, relax.const(-extent, "int64")))
-    index = emit(relax.op.minimum(index, relax.const(extent - 1, "int64")))
     others = [n for n in range(len(shape)) if n != axis]
     if all(shape[n] == counts[n] for n in others):
         return write(data, index, updates, axis)
+    index = emit(relax.op.astype(index, "int64"))
+    index = emit(relax.op.maximum(index, relax.const(-extent, "int64")))
+    index = emit(relax.op.minimum(index, relax.const(extent - 1, "int64")))
     strides = [int(np.prod(shape[n + 1 :])) for n in range(len(shape))]
     base = np.zeros(counts, "int64")
     for n in others:

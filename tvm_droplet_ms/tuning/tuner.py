@@ -47,6 +47,7 @@ def tune(
     dims: Dims | Sequence[Dims] | None = None,
     shares: Sequence[float] | None = None,
     constants: Mapping[str, Any] | None = None,
+    in_place: Mapping[str, str] | None = None,
     target: str | Mapping[str, Any] | Target = "auto",
     threads: int = 1,
     time_budget_s: float = 300.0,
@@ -85,6 +86,9 @@ def tune(
     constants : Mapping[str, Any] | None
         Values of inputs of an ONNX model by name, such as ``{"sr": 16000}``. They are inputs of the
         tuned model no more, and an ``If`` that they decide is gone.
+    in_place : Mapping[str, str] | None
+        Inputs of an ONNX model that the caller gives away, each with the output that is written
+        into it, such as ``{"past_key_values.*": "present.*"}`` for a decoder's cache.
     target : str | Mapping[str, Any] | Target
         "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
     threads : int
@@ -164,12 +168,14 @@ def tune(
         tolerance = default_tolerance(precision, exact)
     directory = open_work_dir(work_dir, cpu, threads)
 
+    def imported_for(bucket: BucketOptions) -> ImportedModel:
+        given: dict[str, Any] = {"dims": bucket.dims, "constants": constants, "in_place": in_place}
+        return import_model(model, bucket.shapes, threads, **given)
+
     def prepare(bucket: BucketOptions) -> _Prepared:
         parts = Parts()
         with parts("import"):
-            imported = import_model(
-                model, bucket.shapes, threads, dims=bucket.dims, constants=constants
-            )
+            imported = imported_for(bucket)
             refused = tiles_note() if isinstance(target, str) and target == "auto" else None
             notes = [*imported.notes, *([] if refused is None else [refused])]
             if imported.identity is not None:
@@ -184,10 +190,7 @@ def tune(
         return _Prepared(imported, check, parts, tuple(notes))
 
     def probe(bucket: BucketOptions) -> OutputCheck:
-        imported = import_model(
-            model, bucket.shapes, threads, dims=bucket.dims, constants=constants
-        )
-        return make_check(imported, cpu, tolerance, seed)
+        return make_check(imported_for(bucket), cpu, tolerance, seed)
 
     def tune_prepared(
         prepared: _Prepared,

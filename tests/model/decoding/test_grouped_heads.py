@@ -33,7 +33,7 @@ def in_turns(emit, x, count):
     return emit(op.reshape(many, (batch, heads * count, length, depth)))
 
 
-def products(repeat, rows, count=4, joins=False):
+def products(repeat, rows, count=4, joins=False, scale=None):
     """Queries times transposed keys: heads of each batch, or of all batches, in one axis."""
     batch, heads, length, depth = KEYS
 
@@ -42,6 +42,8 @@ def products(repeat, rows, count=4, joins=False):
         if joins:
             turned = emit(op.reshape(turned, (batch * heads * count, depth, length)))
             queries = emit(op.reshape(queries, (batch * heads * count, rows, depth)))
+        if scale is not None:
+            turned = emit(op.multiply(turned, relax.const(np.array([scale], "float32"))))
         scores = emit(op.matmul(queries, turned))
         return emit(op.reshape(scores, (batch, heads * count, rows, length)))
 
@@ -53,12 +55,14 @@ def run(mod, arrays):
     return machine["main"](*(tvm.runtime.tensor(array) for array in arrays)).numpy()
 
 
+@pytest.mark.parametrize("scale", [None, 0.5])
 @pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("repeat", [by_broadcast, by_repeat])
-def test_rows_that_share_keys_are_multiplied_together(repeat, rows, joins):
+def test_rows_that_share_keys_are_multiplied_together(repeat, rows, joins, scale):
+    """Also where keys are scaled, as PyTorch's exporter to ONNX does."""
     batch, heads, length, depth = KEYS
-    mod = products(repeat, rows, joins=joins)
+    mod = products(repeat, rows, joins=joins, scale=scale)
     after = apply(group_heads(), mod)
     assert not {"relax.broadcast_to", "relax.repeat"} & set(operators(after))
     generator = np.random.default_rng(0)
@@ -66,7 +70,8 @@ def test_rows_that_share_keys_are_multiplied_together(repeat, rows, joins):
     keys = generator.standard_normal(KEYS).astype("float32")
     expected = np.einsum("bhgrd,bhld->bhgrl", queries.reshape(batch, heads, 4, rows, depth), keys)
     found = run(after, [queries, keys])
-    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-5, atol=1e-5)
+    expected = (scale or 1) * expected.reshape(found.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_values_are_not_repeated_either():

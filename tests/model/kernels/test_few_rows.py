@@ -18,45 +18,53 @@ op = relax.op
 register_schedule_rules()
 
 
-def decoding(batch, heads, count, length, depth, *, is_turned=False):
-    """``count`` queries for each head of keys, and a mask that is added.
+def decoding(batch, heads, count, length, depth, new=1, *, is_turned=False):
+    """``count`` heads of ``new`` queries for each of keys, and a mask that is added.
 
     ``is_turned``: whether keys lie transposed, so that no key is contiguous.
     """
     keys = (batch, heads, depth, length) if is_turned else (batch, heads, length, depth)
-    shapes = [(batch, heads * count, 1, depth), keys]
-    shapes += [(batch, heads, length, depth), (batch, 1, 1, length)]
+    shapes = [(batch, heads * count, new, depth), keys]
+    shapes += [(batch, heads, length, depth), (batch, 1, new, length)]
 
     def body(emit, q, k, v, mask):
-        q = emit(op.reshape(q, (batch, heads, count, depth)))
+        q = emit(op.reshape(q, (batch, heads, count * new, depth)))
         k = k if is_turned else emit(op.permute_dims(k, (0, 1, 3, 2)))
         scores = emit(op.multiply(emit(op.matmul(q, k)), relax.const(0.25)))
-        scores = emit(op.reshape(scores, (batch, heads * count, 1, length)))
+        scores = emit(op.reshape(scores, (batch, heads * count, new, length)))
         weights = emit(op.nn.softmax(emit(op.add(scores, mask))))
-        weights = emit(op.reshape(weights, (batch, heads, count, length)))
-        return emit(op.reshape(emit(op.matmul(weights, v)), (batch, heads * count, 1, depth)))
+        weights = emit(op.reshape(weights, (batch, heads, count * new, length)))
+        return emit(op.reshape(emit(op.matmul(weights, v)), (batch, heads * count, new, depth)))
 
     return build(shapes, body, num_input=4)
 
 
 def by_numpy(q, k, v, mask):
+    masks = np.broadcast_to(mask, (*q.shape[:3], mask.shape[-1]))
     q = q.reshape(*k.shape[:2], -1, q.shape[-1])
-    scores = np.einsum("bhrd,bhld->bhrl", q, k) / 4 + mask
+    scores = np.einsum("bhrd,bhld->bhrl", q, k) / 4 + masks.reshape(*q.shape[:3], -1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("bhrl,bhld->bhrd", weights / weights.sum(-1, keepdims=True), v)
 
 
 @pytest.mark.parametrize(
     "extents",
-    [(1, 2, 3, 64, 32), (2, 3, 1, 37, 80), (1, 1, 7, 20, 24), (2, 1, 2, 16, 8)],
+    [
+        (1, 2, 3, 64, 32),
+        (2, 3, 1, 37, 80),
+        (1, 1, 7, 20, 24),
+        (2, 1, 2, 16, 8),
+        (2, 2, 3, 37, 32, 4),
+        (1, 1, 2, 4100, 16, 7),
+    ],
 )
 def test_every_schedule_computes_what_numpy_does(extents):
-    batch, heads, count, length, depth = extents
+    length, new = extents[3], (*extents, 1)[5]
     mod = decoding(*extents)
     generator = np.random.default_rng(0)
     shapes = [tuple(map(int, param.ty.shape)) for param in mod["main"].params]
     arrays = [generator.standard_normal(shape).astype("float32") for shape in shapes]
-    arrays[3][..., length // 2 :] = -np.inf
+    arrays[3][np.arange(length) > length // 2 + np.arange(new)[:, None] + 0 * arrays[3]] = -np.inf
     lowered = lower(mod, kernel_chain.TARGET)
     (name,) = (var for var in lowered.get_global_vars() if "attention" in var.name_hint)
     kernel = lowered[name].with_attr("global_symbol", "main")

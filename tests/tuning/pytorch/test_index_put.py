@@ -81,16 +81,32 @@ def test_one_value_at_a_mask():
     check(written, torch.randn(2, 5, 3), torch.randn(4, 3))
 
 
-def test_values_at_a_mask_are_refused_by_name():
-    def written(x, values):
+def test_several_values_at_a_mask():
+    """As many as the mask has places: its values go there in order."""
+
+    def written(x, mask, of_row, values, rows):
+        x, y, z = x.clone(), x.clone(), x.clone()
+        x[mask] = values
+        y[of_row] = rows
+        z[of_row] = rows[:1]
+        return x, y, z
+
+    mask = torch.zeros(4, 3, dtype=torch.bool)
+    mask[[0, 1, 1, 3], [2, 0, 1, 1]] = True
+    of_row = torch.tensor([True, False, False, True])
+    check(written, torch.randn(4, 3), mask, of_row, torch.randn(4), torch.randn(2, 3))
+
+
+def test_a_mask_behind_the_first_axis_is_refused_by_name():
+    def written(x, mask):
         x = x.clone()
-        x[x > 0] = values
+        x[:, mask] = 1.0
         return x
 
     with pytest.raises(ModelError, match="torch.where"):
-        check(written, torch.tensor([1.0, -1.0, 2.0]), torch.tensor([5.0, 6.0]))
+        check(written, torch.randn(2, 3), torch.tensor([True, False, True]))
 
 
-def test_an_element_at_a_tensor_is_refused_by_name():
-    with pytest.raises(ModelError, match="index_select"):
-        check(lambda x, i: x[:, i], torch.randn(2, 5, 3), torch.tensor(3))
+@pytest.mark.parametrize("place", [3, 0, -1, -5])
+def test_an_element_at_a_tensor(place):
+    check(lambda x, i: x[:, i] * 2, torch.randn(2, 5, 3), torch.tensor(place))

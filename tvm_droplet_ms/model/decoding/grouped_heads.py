@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, operator_name, static_shape
+from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from ..folding.numpy_folding import RESHAPES
 from ..layout.transposes import axes_of
 from ..rewriting import Emit, binding_pass, stateless
@@ -58,9 +58,16 @@ def _once(
 ) -> relax.Expr | None:
     """A factor without its repeated heads, or None where no heads are repeated side by side."""
     steps: list[relax.Call] = []
+    numbers: list[relax.Expr] = []
     source, own = factor, shape
     while prod(own) == prod(shape):
         value = bindings.value_of(source)
+        number = _number_of(bindings, value)
+        if number is not None:
+            # As PyTorch's exporter to ONNX scales keys.
+            numbers.append(number)
+            source = value.args[0]
+            continue
         if operator_name(value) not in _MOVES:
             return None
         steps.append(value)
@@ -78,14 +85,28 @@ def _once(
     if not (grouped == grouped[..., :1, :, :]).all():
         return None
     first = grouped[..., 0, :, :]
-    if (first.reshape(-1) == start).all():
-        return emit(relax.op.reshape(source, first.shape))
     turned = first.swapaxes(-1, -2)
-    if (turned.reshape(-1) == start).all():
+    if (first.reshape(-1) == start).all():
+        once = emit(relax.op.reshape(source, first.shape))
+    elif (turned.reshape(-1) == start).all():
         whole = emit(relax.op.reshape(source, turned.shape))
         axes = list(range(first.ndim))
-        return emit(relax.op.permute_dims(whole, [*axes[:-2], axes[-1], axes[-2]]))
-    return None
+        once = emit(relax.op.permute_dims(whole, [*axes[:-2], axes[-1], axes[-2]]))
+    else:
+        return None
+    for number in numbers:
+        once = emit(relax.op.multiply(once, number))
+    return once
+
+
+def _number_of(bindings: Bindings, value: Expr) -> relax.Expr | None:
+    """The number that a tensor, the first operand, is multiplied by."""
+    if operator_name(value) != "relax.multiply":
+        return None
+    array = array_of(bindings.value_of(value.args[1]))
+    if array is None or array.size != 1 or static_shape(value) != static_shape(value.args[0]):
+        return None
+    return relax.const(array.reshape(()), str(array.dtype))
 
 
 def _moved(call: relax.Call, array: np.ndarray) -> np.ndarray:

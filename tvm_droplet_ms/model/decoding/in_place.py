@@ -6,101 +6,132 @@ the old one and the row: at 4,096 positions that takes as long as all products o
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Mapping
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import IRModule
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script import builder as T
 
-from ..bindings import (
-    Bindings,
-    Expr,
-    Var,
-    array_of,
-    bound_values,
-    operator_name,
-    static_shape,
-    users_of,
-)
-from ..folding.numpy_folding import RESHAPES
-from ..rewriting import Rewrite, binding_pass
-from ..scheduled import whole
+from ..bindings import Bindings, Expr, Var, bound_values, operator_name, users_of, values_of
+from ..folding.numpy_folding import RESHAPES, fold_constants
+from ..rewriting import Emit, Rewrite, binding_pass
+from .half_caches import narrow_caches
+from .written_rows import TRANSPOSE, WRITES, Write, write_of
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
-"""The attribute of ``main`` with the names of the parameters that it may write to. Their new values
-are its last outputs, in this order."""
+"""The attribute of ``main`` with the names of the parameters that it may write to, and the number
+of the output that is the new value of each."""
 
-_WHERE, _EQUAL = "relax.where", "relax.equal"
+_IN_PLACE = "relax.call_tir_inplace"
 
 
-def give_away(mod: IRModule, names: Sequence[str]) -> IRModule:
+def give_away(mod: IRModule, names: Mapping[str, int]) -> IRModule:
     """Mark parameters of ``main`` as the caller's gift: they may be written to.
 
-    ``names``: of those whose new values are the last outputs, in this order.
+    ``names``: of each, the number of the output that is its new value.
     """
     marked = mod.clone()
-    marked.update_func(mod.get_global_var("main"), mod["main"].with_attr(GIVEN_AWAY, list(names)))
+    marked.update_func(mod.get_global_var("main"), mod["main"].with_attr(GIVEN_AWAY, dict(names)))
     return marked
 
 
-class _Write(NamedTuple):
-    """A row that is written.
+def write_rows() -> tvm.transform.Pass:
+    """Make a pass that writes rows into tensors by kernels of their own.
 
-    ``row``: its values, of extent 1 along ``axis``. ``place``: where, a tensor of one integer.
-    """
-
-    row: Expr
-    place: Expr
-    axis: int
-
-
-def write_in_place() -> tvm.transform.Pass:
-    """Make a pass that writes rows into parameters that are given away.
-
-    For a choice between a parameter and a row, by whether the place along an axis is a number, as
-    which importers write ``cache[:, :, position] = row``. Returns the pass. A parameter that
-    anything else reads is left as it is. So is one whose new value is not what the choice gives, or
-    is returned twice, perhaps reshaped: the caller may keep one of the two.
+    For scatters, for which TVM's kernels are slow: they copy the tensor first. For parameters that
+    are given away, and choices between one and a row too, as which importers write
+    ``cache[:, :, position] = row``: they write into the parameter. Returns the pass. A parameter
+    that anything else reads is copied. So is one whose new value is not what the rows give, or is
+    returned twice, perhaps reshaped: the caller may keep one of the two.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        main = next((f for var, f in mod.functions_items() if var.name_hint == "main"), None)
-        names = [str(name) for name in (getattr(main, "attrs", None) or {}).get(GIVEN_AWAY, ())]
-        if main is None or not names:
+        main = _main_of(mod)
+        if main is None or {operator_name(each) for each in values_of(main)}.isdisjoint(WRITES):
             return mod
-        users = users_of(main)
-        given = [p for p in main.params if p.name in names and len(users.get(p, ())) == 1]
-        returned, last = _returned(main), _last_outputs(main, names)
         kernels = relax.BlockBuilder()
-
-        def make_rewrite(bindings: Bindings) -> Rewrite:
-            def rewrite(var: Var, value: Expr, _emit: Any) -> Expr | None:
-                found = _write_of(bindings, value, given)
-                if found is None:
-                    return None
-                cache = value.args[2]
-                if returned[var] > 1 or not var.same_as(last.get(cache.name)):
-                    return None
-                kernel = kernels.add_func(_kernel(cache, found), "write_row")
-                arguments = relax.Tuple([cache, found.place, found.row])
-                return relax.op.call_tir_inplace(kernel, arguments, [0], cache.ty)
-
-            return rewrite
-
-        written = binding_pass("WriteRows", make_rewrite, [_WHERE])(mod)
+        writer = _Writer(main, kernels)
+        written = binding_pass("WriteRows", writer.rewrite_of, WRITES)(mod)
         written.update(kernels.get())
         return written
 
-    return tvm.transform.module_pass(transform, opt_level=0, name="WriteInPlace")
+    return tvm.transform.module_pass(transform, opt_level=0, name="WriteRows")
 
 
-def _last_outputs(main: relax.Function, names: Sequence[str]) -> dict[str, Var]:
-    """The new values of parameters: the last outputs, through copies."""
+def copied(mod: IRModule) -> dict[str, str]:
+    """The parameters that are given away and copied all the same, and why, each in words."""
+    first = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
+    no_dead = relax.transform.DeadCodeElimination()
+    passes = [*first, fold_constants(), no_dead, narrow_caches(), no_dead, write_rows()]
+    main = tvm.transform.Sequential(passes)(mod)["main"]
+    written = {
+        value.args[1].fields[0] for value in values_of(main) if operator_name(value) == _IN_PLACE
+    }
+    users = users_of(main)
+    reasons = {}
+    for name in _given(main):
+        (param,) = (each for each in main.params if each.name == name)
+        if param not in written:
+            reasons[name] = (
+                "the model reads it elsewhere too, where its old values are needed"
+                if len(users.get(param, ())) > 1
+                else "the output is not this input with rows written into it, by ScatterElements, "
+                "ScatterND, TensorScatter or GroupQueryAttention, or another output shares it"
+            )
+    return reasons
+
+
+class _Writer:
+    """Replaces what writes rows in a function; ``kernels`` takes the kernels."""
+
+    def __init__(self, main: relax.Function, kernels: relax.BlockBuilder) -> None:
+        self._kernels = kernels
+        self._users = users_of(main)
+        self._given = [param for param in main.params if param.name in _given(main)]
+        self._returned, self._new_values = _returned(main), _new_values(main)
+
+    def rewrite_of(self, bindings: Bindings) -> Rewrite:
+        def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
+            found = write_of(bindings, value)
+            follower = bindings.values.get(bindings.only_user(var))
+            is_inner = operator_name(follower) == TRANSPOSE and write_of(bindings, follower)
+            if found is None or is_inner:
+                return None
+            return self._call(found, self._may_write(var, found))
+
+        return rewrite
+
+    def _may_write(self, var: Var, found: Write) -> bool:
+        """True if the tensor is a parameter that is given away for a new value."""
+        data = found.data
+        return (
+            any(data.same_as(each) for each in self._given)
+            and len(self._users[data]) == 1
+            and self._returned[var] == 1
+            and var.same_as(self._new_values.get(data.name))
+        )
+
+    def _call(self, found: Write, in_place: bool) -> relax.Call | None:
+        if found.is_choice and not in_place:
+            return None  # A choice is a kernel that TVM fuses and schedules.
+        kernel = self._kernels.add_func(found.kernel(in_place=in_place), "write_rows")
+        if in_place:
+            arguments = relax.Tuple([found.data, found.places, found.rows])
+            return relax.op.call_tir_inplace(kernel, arguments, [0], found.data.ty)
+        return relax.call_tir(kernel, [found.data, found.places, found.rows], found.data.ty)
+
+
+def _main_of(mod: IRModule) -> relax.Function | None:
+    return next((f for var, f in mod.functions_items() if var.name_hint == "main"), None)
+
+
+def _given(main: relax.Function) -> dict[str, int]:
+    given = (main.attrs or {}).get(GIVEN_AWAY, {})
+    return {str(name): int(number) for name, number in given.items()}
+
+
+def _new_values(main: relax.Function) -> dict[str, Var]:
+    """The variables of the new values of parameters, through copies."""
     values = bound_values(main)
 
     def through_copies(expr: Expr) -> Expr:
@@ -111,8 +142,7 @@ def _last_outputs(main: relax.Function, names: Sequence[str]) -> dict[str, Var]:
     result = through_copies(main.body.body)
     whole = values.get(result, result)
     fields = list(whole.fields) if isinstance(whole, relax.Tuple) else [result]
-    found = [through_copies(field) for field in fields]
-    return dict(zip(names, found[-len(names) :], strict=False))
+    return {name: through_copies(fields[number]) for name, number in _given(main).items()}
 
 
 def _returned(main: relax.Function) -> Counter[Var]:
@@ -133,53 +163,3 @@ def _returned(main: relax.Function) -> Counter[Var]:
             elif value is not None and operator_name(value) in RESHAPES:
                 waiting.append(value.args[0])
     return found
-
-
-def _write_of(bindings: Bindings, value: Expr, given: Sequence[Var]) -> _Write | None:
-    """The row that a choice writes into a parameter; None for any other value."""
-    if operator_name(value) != _WHERE or not any(value.args[2].same_as(each) for each in given):
-        return None
-    condition, row, cache = value.args
-    equal = bindings.call_of(condition, _EQUAL)
-    shape, of_row = static_shape(cache), static_shape(row)
-    if equal is None or shape is None or of_row is None or static_shape(value) != shape:
-        return None
-    if not all("int" in str(each.ty.dtype) for each in equal.args):
-        return None
-    for places, place in (equal.args, equal.args[::-1]):
-        numbers = array_of(bindings.value_of(places))
-        if numbers is None or numbers.ndim > len(shape) or np.prod(static_shape(place) or [2]) > 1:
-            continue
-        column = (1,) * (len(shape) - numbers.ndim) + numbers.shape
-        wide = [axis for axis, extent in enumerate(column) if extent > 1]
-        if len(wide) != 1 or column[wide[0]] != shape[wide[0]]:
-            continue
-        axis = wide[0]
-        expected = (*shape[:axis], 1, *shape[axis + 1 :])
-        if of_row == expected and (numbers.reshape(-1) == np.arange(shape[axis])).all():
-            return _Write(row, place, axis)
-    return None
-
-
-def _kernel(cache: Expr, write: _Write) -> tirx.PrimFunc:
-    """Write a row where its place is one of the cache's."""
-    shape, of_row = static_shape(cache) or (), static_shape(write.row) or ()
-    of_place = static_shape(write.place) or ()
-    kinds = str(cache.ty.dtype), str(write.place.ty.dtype)
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            data = T.arg("cache", T.Buffer(shape, kinds[0]))
-            place = T.arg("place", T.Buffer(of_place, kinds[1]))
-            row = T.arg("row", T.Buffer(of_row, kinds[0]))
-            at = place[tuple(0 for _ in of_place)]
-            is_inside = tirx.And(at >= 0, at < shape[write.axis])
-            # TVM looks for a block inside the outermost one (``split_layout_rewrite_preproc.cc``).
-            with T.sblock("root"), T.sblock("write_row"):
-                T.reads(whole(place, of_place), whole(row, of_row))
-                T.writes(whole(data, shape))
-                with T.If(is_inside), T.Then(), T.grid(*of_row) as indices:
-                    own = list(indices) if len(of_row) > 1 else [indices]
-                    to = [*own[: write.axis], at, *own[write.axis + 1 :]]
-                    T.buffer_store(data, row[tuple(own)], to)
-        kernel = builder.get()
-    return kernel.with_attr({"tirx.noalias": True, "tirx.is_scheduled": True})

@@ -27,6 +27,7 @@ def import_model(
     *,
     dims: Dims | None = None,
     constants: Mapping[str, Any] | None = None,
+    in_place: Mapping[str, str] | None = None,
 ) -> ImportedModel:
     """Import a model of any kind that ``tune`` takes, with the reference to check against.
 
@@ -36,38 +37,44 @@ def import_model(
         raise ModelError(f"constants is {constants!r}: expected arrays by the names of inputs")
     shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
     if isinstance(model, str | os.PathLike):
-        return _import_file(os.fspath(model), shapes, threads, dims, constants or {})
+        return _import_file(os.fspath(model), shapes, threads, dims, constants or {}, in_place)
     rest: Any = None
     if isinstance(model, tuple) and len(model) == 2:
         model, rest = model
     if isinstance(model, IRModule):
         from .relax import import_relax
 
-        _refuse_constants(constants)
+        _refuse_names(constants, in_place)
         return _identified(import_relax(model, rest, shapes, dims), model, rest)
     origin = type(model).__module__.partition(".")[0]
     if origin == "onnx" and rest is None:
         from .onnx import import_onnx
 
-        imported = import_onnx(model, shapes, threads, dims=dims, constants=constants)
+        given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
+        imported = import_onnx(model, shapes, threads, **given)
         return _identified(imported, model, constants=constants)
     if _is_torch(model):
         from .torch import import_torch
 
-        _refuse_constants(constants)
+        _refuse_names(constants, in_place)
         return _identified(import_torch(model, rest, shapes, threads, dims), model)
     raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
 
 
 def _import_file(
-    path: str, shapes: Shapes, threads: int, dims: Dims, constants: Mapping[str, Any]
+    path: str,
+    shapes: Shapes,
+    threads: int,
+    dims: Dims,
+    constants: Mapping[str, Any],
+    in_place: Mapping[str, str] | None,
 ) -> ImportedModel:
     if not os.path.exists(path):
         raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
     if path.endswith(".pt2"):
         from .torch import import_torch, load_exported_program
 
-        _refuse_constants(constants)
+        _refuse_names(constants, in_place)
         program = load_exported_program(path)
         imported = import_torch(program, None, shapes, threads, dims)
         return _identified(imported, program, path=path)
@@ -77,7 +84,8 @@ def _import_file(
     from .onnx import import_onnx, load_onnx
 
     model = load_onnx(path)
-    imported = import_onnx(model, shapes, threads, dims=dims, constants=constants, path=path)
+    given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
+    imported = import_onnx(model, shapes, threads, path=path, **given)
     return _identified(imported, model, path=path, constants=constants)
 
 
@@ -91,12 +99,18 @@ def _identified(
     return replace(imported, identity=identify(model, parameters, path, constants))
 
 
-def _refuse_constants(constants: Mapping[str, Any] | None) -> None:
+def _refuse_names(constants: Mapping[str, Any] | None, in_place: Mapping[str, str] | None) -> None:
     if constants:
         raise ModelError(
             f"constants names the input {next(iter(constants))!r}: only inputs of ONNX models can "
             "be bound; make a Relax module with (module, {name: array}) or export the program with "
             "the value"
+        )
+    if in_place:
+        raise ModelError(
+            f"in_place={in_place!r} names an input and an output of an ONNX model: a PyTorch "
+            "module is written in place where it changes a buffer or an input itself, and a Relax "
+            "module is not"
         )
 
 

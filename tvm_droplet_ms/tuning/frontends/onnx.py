@@ -26,6 +26,7 @@ from ...session.errors import ModelError
 from .byte_probe import rounds_to_bytes
 from .extents import check_dims, check_shapes, named_extents, resolve_shapes
 from .imported import ImportedModel, check_inputs, first_line
+from .onnx_in_place import mark_given, named_pairs, share_pasts
 from .onnx_inputs import declared_input, input_values, refusal
 from .onnx_reference import first_different_node, onnx_runtime
 
@@ -59,13 +60,14 @@ def import_onnx(
     *,
     dims: Mapping[str, int] | None = None,
     constants: Mapping[str, Any] | None = None,
+    in_place: Mapping[str, str] | None = None,
     path: str | None = None,
 ) -> ImportedModel:
     """Simplify an ONNX model and import it with TVM's frontend.
 
     ONNX Runtime is the reference where it is installed and can load the model. Inputs with a value
-    among the constants are inputs no more. Raises ``ModelError`` if an extent is missing, or the
-    frontend cannot import the model.
+    among the constants are inputs no more; see ``named_pairs`` on those of ``in_place``. Raises
+    ``ModelError`` if an extent is missing, or the frontend cannot import the model.
     """
     model, zip_notes = without_zip_maps(model)
     path = None if zip_notes else path
@@ -79,15 +81,20 @@ def import_onnx(
         for each in declared
     )
     load = partial(_from_onnx, is_open=is_open)
+    outputs = [value.name for value in model.graph.output]
+    pairs = named_pairs(in_place or {}, list(bound), outputs)
+    marked, shared = share_pasts(model, pairs)
     # ONNX Runtime reads and optimizes a large model for seconds.
     with ThreadPoolExecutor(1) as thread:
-        started = thread.submit(onnx_runtime, model, list(bound), values, threads, path)
-        model = with_exact_others(model, keeps_bytes=rounds_to_bytes())
+        started = thread.submit(onnx_runtime, model, list(bound), values, threads, path, shared)
+        model = with_exact_others(marked, keeps_bytes=rounds_to_bytes())
         try:
             simplified = simplify_onnx(model, bound, values)
         except ValueError as error:
             raise ModelError(f"the model's graph is damaged: {error}") from error
         mod = load(simplified.model)
+        if pairs:
+            mod = mark_given(mod, pairs, list(bound), outputs)
         reference, problem = started.result()
     notes = zip_notes + simplified.notes
     counts = count_products(compute_in_integers()(mod))

@@ -42,11 +42,12 @@ def onnx_runtime(
     constants: Mapping[str, np.ndarray],
     threads: int,
     path: str | None = None,
+    shared: Mapping[str, str] | None = None,
 ) -> tuple[Reference | None, str | None]:
     """Load a model as it came with ONNX Runtime, to be given the inputs of these names in order.
 
-    Returns no reference where ONNX Runtime is missing or cannot load the model, and then why it
-    cannot.
+    ``shared``: outputs that get the memory of an input, by its name. Returns no reference where
+    ONNX Runtime is missing or cannot load the model, and then why it cannot.
     """
     try:
         import onnxruntime
@@ -103,7 +104,7 @@ def onnx_runtime(
             if output.name in halves.outputs
             else value
             for output, value in zip(
-                session.get_outputs(), session.run(None, given | fixed), strict=True
+                session.get_outputs(), _run(session, given | fixed, shared or {}), strict=True
             )
         ]
 
@@ -117,10 +118,8 @@ def onnx_runtime(
         return load(model, path, False)
 
     def fastest(inputs: Sequence[np.ndarray]) -> Arrays:
-        outputs: Arrays = as_it_came().run(
-            None, dict(zip(names, inputs, strict=True)) | dict(constants)
-        )
-        return outputs
+        given = dict(zip(names, inputs, strict=True)) | dict(constants)
+        return _run(as_it_came(), given, shared or {})
 
     is_quantized = makes_bytes or any(node.op_type in QUANTIZED for node in model.graph.node)
     differs = is_quantized or "float16" in halves.anywhere
@@ -133,6 +132,28 @@ def onnx_runtime(
         with_moved_weights,
     )
     return reference, None
+
+
+def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str]) -> Arrays:
+    """Run a session; ``shared`` as of ``onnx_runtime``."""
+    if not shared:
+        outputs: Arrays = session.run(None, given)
+        return outputs
+    from onnxruntime import OrtValue
+
+    # An OrtValue of the CPU is the array itself, which keeps its values here.
+    values = {name: OrtValue.ortvalue_from_numpy(np.array(each)) for name, each in given.items()}
+    memory = {output: values[name] for name, output in shared.items()}
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for each in session.get_outputs():
+        if each.name in memory:
+            binding.bind_ortvalue_output(each.name, memory[each.name])
+        else:
+            binding.bind_output(each.name)
+    session.run_with_iobinding(binding)
+    return [np.array(value) for value in binding.copy_outputs_to_cpu()]
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:

@@ -80,11 +80,14 @@ def test_multi_head_attention(bias, attributes):
     assert_same_of([made], THREE, **({"b": normal(3 * ALL)} if bias else {}))
 
 
-@pytest.mark.parametrize("kind", ["raw", "lengths"])
+@pytest.mark.parametrize("kind", ["raw", "lengths", "packed"])
 def test_multi_head_attention_of_padded_keys(kind):
     seen = np.ones((BATCH, COLUMNS), "int32")
     seen[1, 3:] = 0
-    mask = seen if kind == "raw" else seen.sum(1).astype("int32")
+    lengths = seen.sum(1).astype("int32")
+    starts = [0, ROWS, 2 * ROWS, 0, COLUMNS, 2 * COLUMNS]
+    packed = np.concatenate([lengths, starts]).astype("int32")
+    mask = {"raw": seen, "lengths": lengths, "packed": packed}[kind]
     made = contrib("MultiHeadAttention", "q k v  m", num_heads=HEADS)
     assert_same_of([made], {**THREE, "m": mask})
 
@@ -144,7 +147,7 @@ def test_rotary_embedding_of_one_row_at_an_offset():
 GROUPS, QUERIES, DEPTH = 2, 4, 16
 
 
-def grouped(rows, past, total, lengths, batch=1, **attributes):
+def grouped(rows, past, total, lengths, batch=1, positions=None, **attributes):
     """Run a GroupQueryAttention of 4 heads of queries and 2 of keys."""
     fed = {
         "q": normal(batch, rows, QUERIES * DEPTH),
@@ -154,10 +157,12 @@ def grouped(rows, past, total, lengths, batch=1, **attributes):
     }
     if past:
         fed |= {name: normal(batch, GROUPS, past, DEPTH) for name in ("pk", "pv")}
+    if positions is not None:
+        fed["p"] = np.array(positions)
     angles = normal(64, DEPTH // 2)
     made = contrib(
         "GroupQueryAttention",
-        "q k v pk pv l t c s" if past else "q k v   l t c s",
+        ("q k v pk pv l t c s" if past else "q k v   l t c s") + " p" * ("p" in fed),
         "y nk nv",
         num_heads=QUERIES,
         kv_num_heads=GROUPS,
@@ -175,6 +180,20 @@ def grouped(rows, past, total, lengths, batch=1, **attributes):
 def test_grouped_attention(rows, past, attributes):
     total = rows + past
     grouped(rows, past, total, [total - 1], **attributes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "past", "positions"),
+    [
+        (1, 9, [[30], [4]]),
+        (4, 0, [[3, 4, 5, 6], [0, 1, 2, 3]]),
+        (4, 0, [[5, 1, 7, 0], [2, 2, 9, 1]]),
+    ],
+)
+def test_grouped_attention_at_positions_that_are_given(rows, past, positions):
+    """Those of a prompt count on from the first one, whatever the others are."""
+    total = rows + past
+    grouped(rows, past, total, [total - 1] * 2, 2, positions, do_rotary=1)
 
 
 def test_grouped_attention_with_a_cap_and_a_scale():

@@ -12,7 +12,7 @@ from ...bindings import Bindings, Expr, Var, is_float32, operator_name, static_s
 from ...layout.transposes import axes_of
 from .attention_compute import Masks
 from .attention_packing import LANES, Extents
-from .few_rows import LEAST_LANES, lanes_of
+from .few_rows import LEAST_LANES, MOST_FEW_ROWS, lanes_of
 from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
@@ -27,7 +27,11 @@ _LEAST_SCALE = 1e-30
 
 @dataclass(frozen=True)
 class Attention:
-    """An attention in a graph; ``axes``: the order of the axes of its result."""
+    """An attention in a graph.
+
+    ``axes``: the order of the axes of its result. ``packs``: whether keys and values are packed:
+    for a few rows, also those of several heads, they are read as they lie.
+    """
 
     extents: Extents
     queries: Operand
@@ -35,11 +39,7 @@ class Attention:
     values: Operand
     mask: Masks[Operand]
     axes: Shape
-
-    @property
-    def packs(self) -> bool:
-        """Whether keys and values are packed: for a few rows they are read as they lie."""
-        return self.extents.rows >= LEAST_ROWS
+    packs: bool
 
 
 def find_attentions(function: relax.Function) -> dict[Var, Attention]:
@@ -117,9 +117,11 @@ def _attention_of(
     if not _LEAST_SCALE < abs(mask.scale) < 1 / _LEAST_SCALE:
         return {}
     extents = Extents(tuple(batch), rows, columns, depth, width)
-    if rows < LEAST_ROWS and not _lie_in_vectors(extents, keys, values):
+    is_few = shape_of(softmax)[-2] < LEAST_ROWS and rows <= MOST_FEW_ROWS
+    packs = not is_few or not _lie_in_vectors(extents, keys, values)
+    if packs and rows < LEAST_ROWS:
         return {}
-    return {result: Attention(extents, queries, keys, values, mask, axes)}
+    return {result: Attention(extents, queries, keys, values, mask, axes, packs)}
 
 
 def _lie_in_vectors(extents: Extents, keys: Operand, values: Operand) -> bool:

@@ -34,8 +34,8 @@ LEAST_LANES = 4
 _TOGETHER = (1, 2, 4)
 """How many keys may be multiplied together."""
 
-_MOST_SUMS = 16
-"""The vectors of sums that the registers hold beside the factors."""
+MOST_FEW_ROWS = 16
+"""The most rows, and vectors of sums, that the registers hold beside the factors."""
 
 _OF_A_HEAD = (
     *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
@@ -93,8 +93,12 @@ def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     schedule.reverse_compute_at(last, head, preserve_unit_loops=True)
     vectorize(schedule, last)
     _products_of_keys(schedule, count)
-    products_of_values(schedule, block("mixed"), count, lanes)
+    products_of_values(schedule, block("mixed"), count, lanes, MOST_FEW_ROWS // count)
     reduce_lanes(schedule)
+    for name in ("largest_of_lane", "total_of_lane", "weights"):
+        # TVM unrolls an innermost loop over hundreds of panels, which compiles for seconds.
+        row, panel, _ = schedule.get_loops(block(name))[-3:]
+        schedule.reorder(panel, row)
     for name in ("queries", "weights"):
         vectorize(schedule, block(name))
     return [schedule]
@@ -106,7 +110,7 @@ def _products_of_keys(schedule: Schedule, count: int) -> None:
     ``count``: the rows.
     """
     scores, products = (schedule.get_sblock(name) for name in ("scores", "products"))
-    together = sample(schedule, [n for n in _TOGETHER if n * count <= _MOST_SUMS] or [1])
+    together = sample(schedule, [n for n in _TOGETHER if n * count <= MOST_FEW_ROWS] or [1])
     *_, rows, panel, column, lane = schedule.get_loops(scores)
     columns, one = schedule.split(column, [None, together])
     schedule.reorder(panel, columns, one, rows, lane)
@@ -119,16 +123,16 @@ def _products_of_keys(schedule: Schedule, count: int) -> None:
     *_, key, row, _ = schedule.get_loops(schedule.decompose_reduction(products, part))
     for loop in (key, row):
         schedule.unroll(loop)
-    _, *first, lane_of_panel = _by_rows(schedule, schedule.decompose_reduction(scores, panel))
+    first, lane_of_panel = _by_rows(schedule, schedule.decompose_reduction(scores, panel))
     schedule.vectorize(lane_of_panel)
-    for loop in (rows, place, row, first[-1]):
+    for loop in (rows, place, row, first):
         schedule.annotate(loop, FINISHED, 1)
     register_dots()
     schedule.tensorize(lane, lane_sum(int(schedule.get(lane).extent)))
 
 
-def _by_rows(schedule: Schedule, zeros: SBlockRV) -> list[LoopRV]:
-    """The loops over the first values of scores: rows, panels, and the lanes of one."""
+def _by_rows(schedule: Schedule, zeros: SBlockRV) -> tuple[LoopRV, LoopRV]:
+    """The loops over the first values of scores: rows, and the lanes of a panel."""
     *_, panel, columns, one, rows = schedule.get_loops(zeros)
-    schedule.reorder(rows, panel, columns, one)
-    return [rows, panel, schedule.fuse(columns, one)]
+    schedule.reorder(panel, rows, columns, one)
+    return rows, schedule.fuse(columns, one)

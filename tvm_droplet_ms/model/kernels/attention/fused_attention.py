@@ -10,12 +10,12 @@ from tvm.ir import IRModule
 from tvm.sym import Analyzer
 
 from ...bindings import Expr, Var, static_shape
+from ...decoding.half_caches import HALVES
 from ...half_products import computes_in_bfloat16
 from .attention_compute import Masks, attention
 from .attention_match import Attention, find_attentions
 from .attention_packing import PAIR
 from .operands import Operand
-from .views import View
 
 
 def fuse_attention() -> tvm.transform.Pass:
@@ -71,7 +71,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
             def element(factor: Operand | None) -> Any:
                 for source, tensor in zip(sources, tensors, strict=True):
                     if factor is not None and factor.source.same_as(source):
-                        return element_of(tensor, factor.view)
+                        return element_of(tensor, factor)
                 return None
 
             queries, keys, values, condition, blank, *added = map(element, factors)
@@ -84,8 +84,9 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
         return self.builder_.call_te(compute, *sources, primfunc_name_hint="attention")
 
 
-def element_of(tensor: te.Tensor, view: View) -> Callable[..., Any]:
-    """Make a function that gives the element of a view of a tensor at indices of the view."""
+def element_of(tensor: te.Tensor, factor: Operand) -> Callable[..., Any]:
+    """Make a function that gives the element of a factor at indices of the kernel's."""
+    view = factor.view
     variables = [tirx.Var(f"i{n}", "int32") for n in range(len(view.shape))]
     analyzer = Analyzer()
     for variable, extent in zip(variables, view.shape, strict=True):
@@ -97,4 +98,12 @@ def element_of(tensor: te.Tensor, view: View) -> Callable[..., Any]:
         place = tirx.floordiv(place, extent)
 
     places = tirx.IndexMap(variables, indices, None)
-    return lambda *at: tensor(*places.map_indices(list(at)))
+
+    def element(*at: Any) -> Any:
+        if factor.heads > 1:
+            rows = view.shape[-2]
+            at = (*at[:-2], tirx.floordiv(at[-2], rows), tirx.floormod(at[-2], rows), at[-1])
+        value = tensor(*places.map_indices(list(at)))
+        return value.astype("float32") if str(tensor.dtype) in HALVES else value
+
+    return element

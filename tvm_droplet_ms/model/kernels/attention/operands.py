@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.tirx import IntImm
 
 from ...bindings import Bindings, Expr, array_of, is_float32, operator_name, static_shape
+from ...decoding.half_caches import CAST, HALVES
 from ...layout.transposes import axes_of
 from .views import View, Viewed
 
@@ -24,11 +25,16 @@ Operation = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of an attention: ``scale`` times a view of what is computed before."""
+    """A factor of an attention: ``scale`` times a view of what is computed before.
+
+    ``heads``: how many heads each row of the kernel's joins; of a mask, whose view has an axis more
+    for them, in front of the rows.
+    """
 
     source: Expr
     view: View
     scale: float = 1.0
+    heads: int = 1
 
 
 def shape_of(expr: Expr) -> Shape:
@@ -64,13 +70,19 @@ def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
     """How a mask lies in its tensor.
 
     ``own``: the shape that it is broadcast to. ``shape``: that of the scores in the kernel, which
-    differs in the batches' axes at most. None where the mask of a batch has no place of its own.
+    differs in the batches' axes, and in rows that are those of several heads, at most. None where
+    the mask of a batch has no place of its own.
     """
     viewed = Viewed(shape_of(expr))
-    for operation in (lambda array: np.broadcast_to(array, own), _reshape_to(shape)):
-        if not viewed.apply(operation):
-            return None
-    return Operand(expr, viewed.view())
+    if not viewed.apply(lambda array: np.broadcast_to(array, own)):
+        return None
+    if viewed.apply(_reshape_to(shape)):
+        return Operand(expr, viewed.view())
+    *batch, rows, columns = shape
+    heads = rows // own[-2]
+    if not viewed.apply(_reshape_to((*batch, heads, own[-2], columns))):
+        return None
+    return Operand(expr, viewed.view(), heads=heads)
 
 
 def _reshape_to(shape: Shape) -> Operation:
@@ -93,10 +105,14 @@ def _steps(bindings: Bindings, expr: Expr, may_scale: bool) -> Iterator[Step]:
         step = _step(bindings, value)
         if step is None and may_scale:
             step = scaling_of(bindings, value)
-        if step is None or static_shape(step.source) is None or not is_float32(step.source):
+        if step is None or static_shape(step.source) is None or not _is_float(step.source):
             return
         yield step
         expr = step.source
+
+
+def _is_float(expr: Expr) -> bool:
+    return str(expr.ty.dtype) in ("float32", *HALVES)
 
 
 def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
@@ -116,6 +132,8 @@ def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
 def _step(bindings: Bindings, value: Expr) -> Step | None:
     """The step of a value that may move no element; None for others."""
     name = operator_name(value)
+    if name == CAST and is_float32(value) and str(value.args[0].ty.dtype) in HALVES:
+        return Step(value.args[0], lambda array: array)
     if isinstance(value, relax.TupleGetItem):
         split = bindings.call_of(value.tuple_value, "relax.split")
         return None if split is None else _split_step(split, value.index)

@@ -34,16 +34,21 @@ def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
 
 
 def products_of_values(
-    schedule: Schedule, mixed: SBlockRV, together: ExprRV | int, lanes: int
+    schedule: Schedule,
+    mixed: SBlockRV,
+    together: ExprRV | int,
+    lanes: int,
+    most: int = _MOST_VECTORS,
 ) -> None:
     """Multiply weights by values: rows times vectors of a value, in registers.
 
-    ``together``: the rows that are multiplied together. ``lanes``: of a vector.
+    ``together``: the rows that are multiplied together. ``lanes``: of a vector. ``most``: of a
+    row's vectors together.
     """
     *_, rows, width, columns = schedule.get_loops(mixed)
     row, register_row = schedule.split(rows, [None, together])
     vectors, lane = schedule.split(width, [None, lanes])
-    outer, vector = perfect_tile(schedule, vectors, 2, _MOST_VECTORS)
+    outer, vector = perfect_tile(schedule, vectors, 2, min(most, _MOST_VECTORS))
     for loop in (register_row, vector):
         schedule.unroll(loop)
     if is_of_halves(schedule):

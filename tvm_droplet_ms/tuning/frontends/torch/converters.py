@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
 
 from ....model.scattering import scatter
 from ....model.window_maxima import Windows, pool_with_positions
@@ -149,23 +149,31 @@ def _convolution(node: Any, importer: Any) -> Any:
     return emit(relax.op.add(result, emit(relax.op.reshape(bias, (1, -1, 1, 1, 1)))))
 
 
+_ITEM = "_local_scalar_dense.default"
+"""The number that a tensor without axes holds; TVM's importer makes an extent of it."""
+
+
 def _select(node: Any, importer: Any) -> Any:
     """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
     x, axis, index = _args(importer, node)
-    if not isinstance(index, int):
+    emit = importer.block_builder.emit
+    extent = getattr(x.ty.shape[axis % len(x.ty.shape)], "value", None)
+    is_number = isinstance(index, int)
+    if getattr(getattr(node.args[2], "target", None), "__name__", "") == _ITEM:
+        index = importer.env[node.args[2].args[0]]
+    if extent is None and (not is_number or index < 0):
         raise ModelError(
-            "the model takes an element at an index that is a tensor without axes: write "
-            "x.index_select(axis, index.reshape(1))"
+            f"the model takes number {index if is_number else 'i, an input,'} of an open extent: "
+            "pass the extents to tune for"
         )
-    if index < 0:
-        extent = x.ty.shape[axis % len(x.ty.shape)]
-        if not isinstance(extent, tirx.IntImm):
-            raise ModelError(
-                f"the model takes number {index} of an open extent: pass the extents to tune for"
-            )
-        index += int(extent)
-    place = relax.const(index, "int64")
-    return importer.block_builder.emit(relax.op.take(x, place, axis=axis, mode="fast"))
+    if is_number:
+        place = relax.const(index + extent if index < 0 else index, "int64")
+    else:
+        given = emit(relax.op.astype(emit(relax.op.reshape(index, [])), "int64"))
+        from_end = emit(relax.op.add(given, relax.const(extent, "int64")))
+        is_behind = emit(relax.op.less(given, relax.const(0, "int64")))
+        place = emit(relax.op.where(is_behind, from_end, given))
+    return emit(relax.op.take(x, place, axis=axis, mode="fast"))
 
 
 def _scatter(reduction: str) -> Callable[[Any, Any], Any]:

@@ -60,7 +60,10 @@ def import_torch(
             f"the model is of {' and '.join(half)}: it is computed in float32, its weights are "
             "converted, its inputs and outputs have the types that it declares"
         )
-    mod = give_away(bind_shapes(_relax_of(torch, simple), fixed), written)
+    mod = bind_shapes(_relax_of(torch, simple), fixed)
+    if written:
+        kinds = getattr(mod["main"].ret_ty, "fields", [mod["main"].ret_ty])
+        mod = give_away(mod, dict(zip(written, range(len(kinds) - len(written), len(kinds)))))
     return ImportedModel(
         mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
     )

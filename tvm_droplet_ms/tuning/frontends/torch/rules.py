@@ -159,13 +159,20 @@ def _index_put(
 def _masked(
     torch: Any, x: Any, axes: Sequence[int], given: Sequence[Any], values: Any, adds: bool
 ) -> Any:
-    """``x[mask] = value``: one value, where a mask of the first axes is true."""
-    if len(given) > 1 or axes[0] or values.dim():
+    """``x[mask] = values``: one value, or one for each place where a mask is true, in order."""
+    mask = given[0]
+    if len(given) > 1 or axes[0]:
         raise ModelError(
-            "the model writes several values at a boolean mask, whose number of places depends on "
-            "data: write torch.where(mask, values, x)"
+            "the model writes at a boolean mask and other indices, or at one behind the first "
+            "axes: write torch.where(mask, values, x)"
         )
-    mask = given[0].reshape(*given[0].shape, *(1 for _ in range(x.dim() - given[0].dim())))
+    rest = x.dim() - mask.dim()
+    if values.dim() > rest and values.shape[0] != 1:
+        # The values are as many as the places: PyTorch raises an error for others.
+        numbers = mask.flatten().to(torch.int64).cumsum(0) - 1
+        of_place = values.index_select(0, numbers.clamp(0, values.shape[0] - 1))
+        values = of_place.reshape(*mask.shape, *values.shape[1:])
+    mask = mask.reshape(*mask.shape, *(1 for _ in range(rest)))
     return torch.where(mask, x + values if adds else values, x)
 
 

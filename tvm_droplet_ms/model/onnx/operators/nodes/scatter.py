@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators that write elements to computed positions.
-
-TOPI's kernel (``topi/scatter_elements.py``) is loops without the blocks that TVM's schedules look
-for. Here it is called as one that is not scheduled.
-"""
+"""Converters for operators that write elements to computed positions."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tvm import relax, te, tirx, topi
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ....scattering import scatter
-from ....scheduled import emit_scheduled
 from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -57,36 +52,39 @@ class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        shape, size = shape_of(inputs[0]), shape_of(inputs[1])
+        shape = shape_of(inputs[0])
         axis = attr.get("axis", -2) % len(shape)
         is_circular = text(attr, "mode", "linear") == "circular"
         starts = inputs[2]
         if starts is None:
             starts = relax.const(np.zeros(shape[0], np.int64), "int64")
 
-        def write(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
-            def element(*place: Any) -> Any:
-                at = place[axis] - starts[place[0]].astype("int64")
-                if is_circular:
-                    at = tirx.floormod(at, shape[axis])
-                source = (*place[:axis], at, *place[axis + 1 :])
-                written = tirx.all(at >= 0, at < size[axis])
-                return tirx.if_then_else(written, update[source], cache(*place))
+        return written_from(bb, inputs[0], inputs[1], starts, axis, is_circular)
 
-            return te.compute(cache.shape, element, name="write", tag=topi.tag.INJECTIVE)
 
-        return bb.emit_te(write, *inputs[:2], starts, primfunc_name_hint="tensor_scatter")
+def written_from(
+    bb: Any, cache: Any, rows: Any, starts: Any, axis: int, is_circular: bool = False
+) -> Any:
+    """A cache with rows written along an axis, from a place of each element of the batch on.
+
+    ``starts``: of (batch,), or of one element for all.
+    """
+    shape, size = shape_of(cache), shape_of(rows)
+    column = [size[axis] if n == axis else 1 for n in range(len(shape))]
+    offsets = relax.const(np.arange(size[axis], dtype="int64").reshape(column), "int64")
+    starts = bb.emit(relax.op.astype(starts, "int64"))
+    starts = bb.emit(relax.op.reshape(starts, [-1, *(1 for _ in shape[1:])]))
+    places = bb.emit(relax.op.add(starts, offsets))
+    if is_circular:
+        places = bb.emit(relax.op.floor_mod(places, relax.const(shape[axis], "int64")))
+    places = bb.emit(relax.op.broadcast_to(places, size))
+    return bb.emit(relax.op.scatter_elements(cache, places, rows, axis, "update"))
 
 
 def _scattered(bb: Any, tensors: Sequence[Any], axis: int, reduction: str) -> Any:
     """A copy of the first tensor, with the third one written where the second says."""
 
     def write(data: Any, index: Any, updates: Any, along: int) -> Any:
-        return emit_scheduled(
-            bb,
-            lambda *each: [topi.scatter_elements(*each, along, reduction)],
-            [data, index, updates],
-            "scatter_elements",
-        )
+        return relax.op.scatter_elements(data, index, updates, along, reduction)
 
-    return scatter(bb.emit, tensors, axis, write)
+    return bb.emit(scatter(bb.emit, tensors, axis, write))

@@ -143,9 +143,13 @@ def masks(bb: Any, mask: Any, rows: int, columns: int, filtered: float, batch: i
 
 
 def _of_bounds(bb: Any, bounds: Any, columns: int, filtered: float, batch: int) -> Any:
+    """Of lengths; of ends and starts; or of lengths, and where rows and columns are packed."""
     dtype = dtype_of(bounds)
-    if shape_of(bounds)[0] not in (batch, 2 * batch):
-        raise UnsupportedNode(f"its mask of {shape_of(bounds)[0]} numbers is not supported")
+    if shape_of(bounds)[0] not in (batch, 2 * batch, 3 * batch + 2):
+        raise UnsupportedNode(
+            f"its mask has {shape_of(bounds)[0]} numbers for a batch of {batch}: expected the "
+            "length of each sequence, or a number for each key"
+        )
     place = relax.const(np.arange(columns, dtype=dtype), dtype)
 
     def column(first: int) -> Any:

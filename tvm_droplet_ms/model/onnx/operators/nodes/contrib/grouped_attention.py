@@ -16,7 +16,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ...folding import as_array
 from ...operands import UnsupportedNode, constant_input, dtype_of, shape_of
+from ..scatter import written_from
 from .attention import LOWEST, attend, heads, joined, parts
+
+SHARES_PAST = "tvm_droplet_ms_shares_past"
+"""The attribute with the numbers of the inputs that its new keys and values are written into."""
 
 
 class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -56,14 +60,18 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         key, value = (heads(bb, each, groups) for each in (key, value))
         cache = _lengths(bb, inputs, shape_of(key)[2])
         if attr.get("do_rotary", 0):
-            positions = cache.positions(bb) if inputs[9] is None else inputs[9]
+            positions = cache.positions(bb, inputs[9])
             is_interleaved = bool(attr.get("rotary_interleaved", 0))
             query, key = (
                 _rotated(bb, each, positions, inputs[7], inputs[8], is_interleaved)
                 for each in (query, key)
             )
+        shared = attr.get(SHARES_PAST, ())
         key, value = (
-            _cached(bb, past, new, cache) for past, new in ((inputs[3], key), (inputs[4], value))
+            written_from(bb, inputs[number], new, cache.before, 2)
+            if number in shared and shape_of(inputs[number])[2] == cache.columns
+            else _cached(bb, inputs[number], new, cache)
+            for number, new in ((3, key), (4, value))
         )
         added = [_mask(bb, cache, int(attr.get("local_window_size", -1)))]
         if inputs[10] is not None:
@@ -90,24 +98,37 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 class _Lengths:
     """The lengths of a cache.
 
-    ``rows``: the new ones. ``columns``: all that the new cache holds. ``before``: how many each
-    sequence had, (batch, 1), or a number for all.
+    - ``rows``: the new ones.
+    - ``columns``: all that the new cache holds.
+    - ``before``: how many each sequence had, (batch, 1), or a number for all.
+    - ``is_prompt``: whether there were none by the lengths that the node is given.
     """
 
     rows: int
     columns: int
     before: Any
+    is_prompt: bool
 
-    def positions(self, bb: Any) -> Any:
-        """The positions of the new rows, (batch, rows) or (1, rows)."""
+    def positions(self, bb: Any, given: Any) -> Any:
+        """The positions of the new rows, (batch, rows) or (1, rows).
+
+        Of those that a prompt is given, ONNX Runtime reads the first one alone
+        (``group_query_attention.cc``): it counts on from there, in each sequence.
+        """
+        if given is not None and not self.is_prompt:
+            return given
+        first = self.before
+        if given is not None:
+            flat = bb.emit(relax.op.reshape(given, [1, -1]))
+            first = bb.emit(relax.op.strided_slice(flat, [1], [0], [1]))
         places = relax.const(np.arange(self.rows, dtype="int64")[None], "int64")
-        return bb.emit(relax.op.add(places, self.before))
+        return bb.emit(relax.op.add(places, first))
 
 
 def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
     past = 0 if inputs[3] is None else shape_of(inputs[3])[2]
     if past == 0:
-        return _Lengths(rows, rows, relax.const(np.zeros((1, 1), "int64"), "int64"))
+        return _Lengths(rows, rows, relax.const(np.zeros((1, 1), "int64"), "int64"), True)
     total = constant_input(inputs, 6, "total_sequence_length")
     assert total is not None  # The operator asks for it.
     count = int(total.reshape(-1)[0])
@@ -117,12 +138,13 @@ def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
     if before is None and lengths is not None and batch == 1:
         before = int(lengths.reshape(-1)[0]) + 1 - rows
     if before is not None:
-        return _Lengths(rows, columns, relax.const(np.full((1, 1), before, "int64"), "int64"))
+        known = relax.const(np.full((1, 1), before, "int64"), "int64")
+        return _Lengths(rows, columns, known, count == rows)
     last = bb.emit(relax.op.astype(inputs[5], "int64"))
     last = bb.emit(relax.op.minimum(last, relax.const(columns - 1, "int64")))
     last = bb.emit(relax.op.reshape(last, [batch, 1]))
     of_each = bb.emit(relax.op.add(last, relax.const(1 - rows, "int64")))
-    return _Lengths(rows, columns, of_each)
+    return _Lengths(rows, columns, of_each, count == rows)
 
 
 def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
