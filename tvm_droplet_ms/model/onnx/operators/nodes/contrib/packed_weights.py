@@ -14,7 +14,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
 
 from ....byte_products import computes_in_bytes
 from ...operands import UnsupportedNode, constant_input, shape_of
-from ..recurrence.converters import Lstm
+from ..quantized import DequantizeLinear, DynamicQuantizeLinear
+from ..recurrence.converters import ByteLstm
 
 Array = np.ndarray[Any, Any]
 
@@ -126,10 +127,7 @@ def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
 
 
 class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``DynamicQuantizeLSTM``: inputs and states stay as they are.
-
-    ONNX Runtime makes bytes of them in each step, and rounds what they stand for.
-    """
+    """Converts ``DynamicQuantizeLSTM``: inputs and states are rounded to bytes, weights are not."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -137,9 +135,12 @@ class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             _of_directions(inputs, number, name, first)
             for number, name, first in ((1, "W", 8), (2, "R", 10))
         ]
+        fields = DynamicQuantizeLinear._impl_v11(bb, [inputs[0]], {}, params).fields
+        data, scale, point = (bb.emit(each) for each in fields)
+        rounded = bb.emit(DequantizeLinear._impl_v10(bb, [data, scale, point], {}, params))
         given = onnx_input()
-        given.extend([inputs[0], *weights, *(inputs[n] for n in range(3, 8))])
-        return Lstm.get_converter(14)(bb, given, attr, params)
+        given.extend([rounded, *weights, *(inputs[n] for n in range(3, 8))])
+        return ByteLstm.get_converter(14)(bb, given, attr, params)
 
 
 def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) -> Any:

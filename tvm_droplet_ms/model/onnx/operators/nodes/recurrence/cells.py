@@ -28,6 +28,7 @@ class Cell:
     - ``reset_after``: GRU alone: whether the reset gate is applied to the product
       (``linear_before_reset``).
     - ``input_forget``: LSTM alone: whether the forget gate is what the input gate leaves.
+    - ``rounds_states``: LSTM alone: whether the product is of the states as bytes have them.
     """
 
     kind: Kind
@@ -35,6 +36,7 @@ class Cell:
     clip: float | None = None
     reset_after: bool = False
     input_forget: bool = False
+    rounds_states: bool = False
 
     @property
     def gates(self) -> int:

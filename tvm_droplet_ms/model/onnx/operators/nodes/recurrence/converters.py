@@ -2,6 +2,7 @@
 """Converters for ONNX's ``RNN``, ``GRU`` and ``LSTM``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """The base of the converters of the three operators."""
 
     kind: ClassVar[Kind]
+    rounds_states: ClassVar[bool] = False
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -37,7 +39,7 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         dtype = str(x.ty.dtype)
         layer = _layer(x, recurrent, attr)
         pack = Packer(bb, layer, GATES[cls.kind])
-        cell = _cell(cls.kind, layer.directions, attr)
+        cell = replace(_cell(cls.kind, layer.directions, attr), rounds_states=cls.rounds_states)
         operands = Operands(
             products=None,
             weights=pack.state_weights(recurrent),
@@ -80,6 +82,12 @@ class Lstm(_Recurrent):
     """Converts an ONNX ``LSTM``."""
 
     kind = "LSTM"
+
+
+class ByteLstm(Lstm):
+    """Converts an LSTM whose states are rounded to bytes in each step."""
+
+    rounds_states = True
 
 
 def _swapped(bb: Any, value: Any) -> Any:

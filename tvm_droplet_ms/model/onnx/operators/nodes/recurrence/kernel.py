@@ -105,8 +105,13 @@ class _Kernel(Steps):
     def _tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
         """All of a step for one tile."""
         gates = range(self._cell.gates)
-        old = self._old(step, direction)
-        rows, sums = self._products(step, direction, tile, batches, gates, old)
+        source = self._old(step, direction)
+        if self._cell.rounds_states:
+
+            def source(batch: Any, unit: Any) -> Any:
+                return self._rounded[direction, batch, unit]
+
+        rows, sums = self._products(step, direction, tile, batches, gates, source)
 
         def body(number: int) -> None:
             for batch, row, buffers in zip(batches, rows, sums, strict=True):

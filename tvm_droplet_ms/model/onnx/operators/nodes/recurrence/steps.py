@@ -50,6 +50,8 @@ class Steps:
                 if self._cell.is_two_phase:
                     self._reset = T.alloc_buffer(shape[1:], self._dtype)
                     self._update = T.alloc_buffer(shape[1:], self._dtype)
+                if self._cell.rounds_states:
+                    self._rounded = T.alloc_buffer(shape[1:], self._dtype)
                 if self._is_parallel_inside:
                     self._start(None)
                     with T.serial(0, layer.steps) as step:
@@ -69,6 +71,14 @@ class Steps:
             self._step(step, direction)
         self._finish(direction)
 
+    def _each_direction(self, direction: Any, body: Callable[[Any], None]) -> None:
+        """Loop over the directions if none is given."""
+        if direction is not None:
+            body(direction)
+            return
+        with T.serial(0, self._layer.directions) as each:
+            body(each)
+
     def _each_unit(self, direction: Any, body: Callable[[Any, Any, Any], None]) -> None:
         """Loop over the directions if none is given, the batch and the units."""
         layer = self._layer
@@ -79,11 +89,44 @@ class Steps:
                 with T.vectorized(0, WIDTH) as unit:
                     body(direction, batch, tile * WIDTH + unit)
 
-        if direction is not None:
-            inner(direction)
-            return
-        with T.serial(0, layer.directions) as each:
-            inner(each)
+        self._each_direction(direction, inner)
+
+    def _round_states(self, step: Any, direction: Any) -> None:
+        """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does."""
+        zero = tirx.const(0.0, self._dtype)
+
+        def inner(direction: Any) -> None:
+            ends = [T.alloc_buffer([WIDTH], self._dtype, scope="local") for _ in range(2)]
+            joins = (tirx.min, tirx.max)
+            for end in ends:
+                with T.vectorized(0, WIDTH) as lane:
+                    T.buffer_store(end, zero, [lane])
+
+            def widen(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[unit % WIDTH], state), [unit % WIDTH])
+
+            self._each_unit(direction, widen)
+            with T.serial(1, WIDTH) as lane:
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[0], end[lane]), [0])
+            scale, point = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
+            span = ends[1][0] - ends[0][0]
+            T.buffer_store(
+                scale, tirx.Select(span > zero, span / 255.0, tirx.const(1.0, self._dtype)), [0]
+            )
+            T.buffer_store(point, _byte(tirx.nearbyint(-ends[0][0] / scale[0])), [0])
+
+            def round_one(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                byte = _byte(tirx.nearbyint(state / scale[0]) + point[0])
+                value = (byte - point[0]) * scale[0]
+                T.buffer_store(self._rounded, value, [direction, batch, unit])
+
+            self._each_unit(direction, round_one)
+
+        self._each_direction(direction, inner)
 
     def _start(self, direction: Any) -> None:
         """Store the first states. Those of a sequence without steps are zero to ONNX Runtime."""
@@ -109,6 +152,8 @@ class Steps:
         self._each_unit(direction, body)
 
     def _step(self, step: Any, direction: Any) -> None:
+        if self._cell.rounds_states:
+            self._round_states(step, direction)
         for phase in self._phases():
             if direction is None:
                 with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
@@ -143,3 +188,8 @@ class Steps:
 
     def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
         return lambda batch, unit: self._state[step % 2, direction, batch, unit]
+
+
+def _byte(value: Any) -> Any:
+    least, most = (tirx.const(each, value.ty.dtype) for each in (0.0, 255.0))
+    return tirx.max(tirx.min(value, most), least)
