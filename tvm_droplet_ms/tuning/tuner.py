@@ -166,7 +166,7 @@ def tune(
 
     def prepare(bucket: BucketOptions) -> _Prepared:
         parts = Parts()
-        with parts("import"):
+        with parts("import"), cpu:
             imported = import_model(
                 model, bucket.shapes, threads, dims=bucket.dims, constants=constants
             )
@@ -184,9 +184,10 @@ def tune(
         return _Prepared(imported, check, parts, tuple(notes))
 
     def probe(bucket: BucketOptions) -> OutputCheck:
-        imported = import_model(
-            model, bucket.shapes, threads, dims=bucket.dims, constants=constants
-        )
+        with cpu:
+            imported = import_model(
+                model, bucket.shapes, threads, dims=bucket.dims, constants=constants
+            )
         return make_check(imported, cpu, tolerance, seed)
 
     def tune_prepared(

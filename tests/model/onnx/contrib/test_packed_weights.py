@@ -7,6 +7,7 @@ import pytest
 from operator_runs import model_of, run_here
 from test_contrib_operators import GENERATOR, assert_same_of, contrib, normal
 
+from tvm_droplet_ms.model.onnx.operators.nodes.recurrence import byte_lstm
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 
@@ -54,9 +55,11 @@ def test_rows_of_a_packed_table(zeros):
 
 
 @pytest.mark.parametrize("direction, count", [("forward", 1), ("bidirectional", 2)])
-@pytest.mark.parametrize("is_by_column", [False, True])
-def test_an_lstm_with_weights_of_bytes(direction, count, is_by_column):
-    """Inputs and states are rounded to bytes in each step."""
+@pytest.mark.parametrize("is_by_column, in_bytes", [(False, True), (True, True), (True, False)])
+def test_an_lstm_with_weights_of_bytes(direction, count, is_by_column, in_bytes, monkeypatch):
+    """Inputs and states are rounded to bytes in each step; the last tile is not full."""
+    if not in_bytes:
+        monkeypatch.setattr(byte_lstm, "_has_dot", lambda: False)
     hidden, width = 24, 32
     shape = (count, 4 * hidden) if is_by_column else (count,)
     constants = {

@@ -42,7 +42,7 @@ class Steps:
 
     def generate(self) -> Any:
         """Write all statements. Returns the body of the kernel."""
-        layer = self._layer
+        layer, is_bytes = self._layer, self._in.scales is not None
         with IRBuilder() as builder:
             with T.attr(0, "recurrence", 1):  # The builder wants one statement.
                 shape = (2, layer.directions, layer.batch, layer.padded)
@@ -51,7 +51,8 @@ class Steps:
                     self._reset = T.alloc_buffer(shape[1:], self._dtype)
                     self._update = T.alloc_buffer(shape[1:], self._dtype)
                 if self._cell.rounds_states:
-                    self._rounded = T.alloc_buffer(shape[1:], self._dtype)
+                    self._rounded = T.alloc_buffer(shape[1:], "uint8" if is_bytes else self._dtype)
+                    self._steps = T.alloc_buffer((layer.directions, 2), self._dtype)
                 if self._is_parallel_inside:
                     self._start(None)
                     with T.serial(0, layer.steps) as step:
@@ -92,7 +93,10 @@ class Steps:
         self._each_direction(direction, inner)
 
     def _round_states(self, step: Any, direction: Any) -> None:
-        """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does."""
+        """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does.
+
+        What is stored is the bytes, or what they stand for.
+        """
         zero = tirx.const(0.0, self._dtype)
 
         def inner(direction: Any) -> None:
@@ -111,17 +115,17 @@ class Steps:
             with T.serial(1, WIDTH) as lane:
                 for end, join in zip(ends, joins, strict=True):
                     T.buffer_store(end, join(end[0], end[lane]), [0])
-            scale, point = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
             span = ends[1][0] - ends[0][0]
-            T.buffer_store(
-                scale, tirx.Select(span > zero, span / 255.0, tirx.const(1.0, self._dtype)), [0]
-            )
-            T.buffer_store(point, _byte(tirx.nearbyint(-ends[0][0] / scale[0])), [0])
+            scale = tirx.Select(span > zero, span / 255.0, tirx.const(1.0, self._dtype))
+            T.buffer_store(self._steps, scale, [direction, 0])
+            scale, point = (self._steps[direction, each] for each in range(2))
+            T.buffer_store(self._steps, _byte(tirx.nearbyint(-ends[0][0] / scale)), [direction, 1])
 
             def round_one(direction: Any, batch: Any, unit: Any) -> None:
                 state = self._state[step % 2, direction, batch, unit]
-                byte = _byte(tirx.nearbyint(state / scale[0]) + point[0])
-                value = (byte - point[0]) * scale[0]
+                byte = _byte(tirx.nearbyint(state / scale) + point)
+                is_byte = self._in.scales is not None
+                value = byte.astype("uint8") if is_byte else (byte - point) * scale
                 T.buffer_store(self._rounded, value, [direction, batch, unit])
 
             self._each_unit(direction, round_one)
