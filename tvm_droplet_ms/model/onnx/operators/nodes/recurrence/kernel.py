@@ -115,7 +115,7 @@ class _Kernel(Steps):
                     place = (direction, tile, gate, unit)
                     total = totals[gate][unit] - point * self._in.sums[place]
                     value = total.astype(self._dtype) * (scale * self._in.scales[place])
-                    value = value + self._in.products[(row, batch, *place)]
+                    value = value + self._in.products[row, batch, direction, tile, gate, unit]
                     T.buffer_store(found[gate], value, [unit])
         return rows, sums
 

@@ -108,6 +108,8 @@ class Steps:
 
             def widen(direction: Any, batch: Any, unit: Any) -> None:
                 state = self._state[step % 2, direction, batch, unit]
+                if self._layer.padded > self._layer.hidden:
+                    state = tirx.Select(unit < self._layer.hidden, state, zero)
                 for end, join in zip(ends, joins, strict=True):
                     T.buffer_store(end, join(end[unit % WIDTH], state), [unit % WIDTH])
 
