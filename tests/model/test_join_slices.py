@@ -3,7 +3,6 @@
 
 import numpy as np
 import pytest
-import tvm_ffi
 
 import tvm
 from tvm import relax
@@ -81,4 +80,5 @@ def test_a_constant_with_more_axes_than_a_slice_has_is_not_moved():
     """It would meet the slices along the first axis."""
     table = relax.const(normal(3, 1))
     given = stack((3, 4), range(3), [lambda emit, x: emit(relax.op.add(x, table))] * 3)
-    assert tvm_ffi.structural_equal(join_slices()(given), given)
+    joined = relax.transform.DeadCodeElimination()(join_slices()(given))
+    assert str(joined).count("R.strided_slice") == 3

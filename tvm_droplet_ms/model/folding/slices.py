@@ -33,11 +33,12 @@ class _Step(NamedTuple):
     constant: Expr | None
 
     def is_same(self, other: "_Step") -> bool:
-        if self.name != other.name or (self.constant is None) != (other.constant is None):
-            return False
-        if self.constant is None or self.constant.same_as(other.constant):
+        if self.name != other.name or self.constant is None or other.constant is None:
+            return self == other
+        if self.constant.same_as(other.constant):
             return True
-        return np.array_equal(*(array_of(each) for each in (self.constant, other.constant)))
+        mine, theirs = array_of(self.constant), array_of(other.constant)
+        return mine is not None and theirs is not None and np.array_equal(mine, theirs)
 
 
 class _Branch(NamedTuple):
