@@ -13,6 +13,7 @@ from .folding.affine import fold_affine
 from .folding.idle import drop_idle
 from .folding.numpy_folding import fold_constants
 from .folding.pads import fold_pads
+from .folding.slices import join_slices
 from .folding.tap_sums import split_taps
 from .folding.taps import drop_taps
 from .half_products import compute_in_bfloat16
@@ -60,6 +61,7 @@ def prepare_graph(
             canonicalize(),
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),
+            join_slices(),
             compute_in_integers(),
             pack_weights(has_vnni=has_vnni),
             relax.transform.DeadCodeElimination(),

@@ -174,7 +174,7 @@ def tune(
 
     def prepare(bucket: BucketOptions) -> _Prepared:
         parts = Parts()
-        with parts("import"):
+        with parts("import"), cpu:
             imported = imported_for(bucket)
             refused = tiles_note() if isinstance(target, str) and target == "auto" else None
             notes = [*imported.notes, *([] if refused is None else [refused])]
@@ -190,7 +190,8 @@ def tune(
         return _Prepared(imported, check, parts, tuple(notes))
 
     def probe(bucket: BucketOptions) -> OutputCheck:
-        return make_check(imported_for(bucket), cpu, tolerance, seed)
+        with cpu:
+            return make_check(imported_for(bucket), cpu, tolerance, seed)
 
     def tune_prepared(
         prepared: _Prepared,

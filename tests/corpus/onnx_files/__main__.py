@@ -33,11 +33,13 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="the most schedules to measure")
     parser.add_argument("--report", action="store_true", help="print the table only")
     parser.add_argument("--chart", type=Path, help="an SVG file to draw the speeds in")
+    parser.add_argument("--group", help="the entries of this group only")
     parser.add_argument("names", nargs="*", help="parts of names; all where none is given")
     options = parser.parse_args()
     rows = _read(options.out)
     for entry in ENTRIES:
         wanted = not options.names or any(name in entry.name for name in options.names)
+        wanted = wanted and options.group in (None, entry.group)
         if options.report or not wanted or entry.name in rows:
             continue
         try:

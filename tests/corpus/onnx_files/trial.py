@@ -44,12 +44,13 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
 
     path = fetch(entry)
     options = {"constants": dict(entry.constants)} if entry.constants else {}
+    inputs, reference = _reference(path, entry)
     start = time.monotonic()
     try:
         result = tune(
             str(path),
             shapes={n: shape for n, shape in entry.shapes.items() if n not in entry.constants},
-            inputs=_given(entry),
+            inputs={name: inputs[name] for name in entry.values} or None,
             time_budget_s=budget_s,
             trials=trials,
             threads=1,
@@ -62,7 +63,6 @@ def run(entry: Entry, budget_s: float, trials: int | None) -> dict[str, Any]:
         why = f"{type(error).__name__}: {error}"[:300]
         return {"name": entry.name, "state": "failed", "why": why, "secs": _since(start)}
     secs = _since(start)
-    inputs, reference = _reference(path, entry)
     ours = [inputs[each] for each in inputs if each not in entry.constants]
     deviation = row_deviation(result.compiled(ours), reference(), OF_PROBABILITIES)
     total = sum(kernel.secs for kernel in result.kernels) or 1.0
@@ -88,16 +88,6 @@ def _state(deviation: float, notes: Sequence[str]) -> str:
     if deviation <= RIGHT:
         return "right"
     return "ill-conditioned" if any("ill-conditioned" in note for note in notes) else "wrong"
-
-
-def _given(entry: Entry) -> dict[str, np.ndarray] | None:
-    """The inputs that cannot be random."""
-    arrays = {}
-    for name, value in entry.values.items():
-        shape = entry.shapes.get(name, ())
-        kind = np.int64 if name.endswith(("lens", "lengths")) else np.float32
-        arrays[name] = np.full(shape, value, kind)
-    return arrays or None
 
 
 def _reference(path: Path, entry: Entry) -> tuple[dict[str, np.ndarray], Any]:

@@ -19,19 +19,20 @@ WITHOUT_OVERFLOW = "session.x64quantprecision", "1"
 
 def run_here(made, inputs):
     """Run a model, compiled without schedules."""
-    imported = import_onnx(made)
     target = tvm.target.Target({**dict(cpu_target("auto", 1).export()), "opt-level": 0})
     with target:
+        imported = import_onnx(made)
         prepared = prepare_graph()(imported.mod)
     model = CompiledModel(build(lower(prepared, target), ms.database.MemoryDatabase(), target))
     return model([inputs[spec.name] for spec in imported.inputs])
 
 
 def run_there(made, inputs):
-    """Run a model in ONNX Runtime."""
+    """Run a model in ONNX Runtime, on one thread: some operators round by threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.add_session_config_entry(*WITHOUT_OVERFLOW)
     session = onnxruntime.InferenceSession(
         made.SerializeToString(), options, providers=["CPUExecutionProvider"]

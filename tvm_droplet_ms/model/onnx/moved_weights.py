@@ -22,16 +22,22 @@ _WEIGHTS = {
     "LSTM": (1, 2),
     "GRU": (1, 2),
     "RNN": (1, 2),
+    "DynamicQuantizeLSTM": (8, 10),
+    "DynamicQuantizeMatMul": (2,),
+    "MatMulIntegerToFloat": (3,),
+    "DequantizeLinear": (1,),
 }
-"""The inputs of operators that are weights. Other constants may be masks, tables, or extents."""
+"""The inputs of operators that are weights, or the scales of weights of bytes. Other constants may
+be masks, tables, or extents."""
 
 
 def move_weights(model: ModelProto, generator: np.random.Generator) -> ModelProto:
     """Copy a model, and move the weights that sums of products are made with.
 
     Each number moves by ``ROUNDING`` of it, up or down by chance. ``model`` is not changed. Weights
-    are constants of float32 that an operator of ``_WEIGHTS`` reads. Those of other types, and those
-    with numbers that are not finite, stay.
+    are constants of float32 that an operator of ``_WEIGHTS`` reads, but for the scales that a
+    ``QuantizeLinear`` reads too: those are of activations. Constants of other types, and those with
+    numbers that are not finite, stay.
     """
     copy = deepcopy(model)
     for graph in all_graphs(copy.graph):
@@ -40,7 +46,7 @@ def move_weights(model: ModelProto, generator: np.random.Generator) -> ModelProt
             for node in graph.node
             for place in _WEIGHTS.get(node.op_type, ())
             if place < len(node.input)
-        }
+        } - {node.input[1] for node in graph.node if node.op_type == "QuantizeLinear"}
         tensors = [tensor for tensor in graph.initializer if tensor.name in names]
         for node in graph.node:
             if node.op_type == "Constant" and node.output[0] in names:

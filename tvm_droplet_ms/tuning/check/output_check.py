@@ -229,10 +229,12 @@ def moved_runs(
     found: list[Arrays] = []
     # The errors of ONNX Runtime are of a dozen classes.
     try:
-        if any(array.dtype.kind == "f" for array in inputs):
+        has_moving = any(array.dtype.kind == "f" for array in inputs)
+        if has_moving:
             found += [reference.run(moved_inputs()) for _ in range(runs)]
         if reference.with_moved_weights is not None:
-            found.append(reference.with_moved_weights()(moved_inputs()))
+            for seed in range(1 if has_moving else runs):
+                found.append(reference.with_moved_weights(seed)(moved_inputs()))
     except Exception as error:
         logger.info("no run with moved inputs or weights: %s", first_line(error))
     return found

@@ -57,15 +57,15 @@ class Reference:
       `run`.
     - ``rounding``: what values inside are rounded to, relative to them: 2**-9 where they are of
       eight bits. 0 for what their types are.
-    - ``with_moved_weights``: makes a run with weights that are moved by a few rounding errors,
-      which tells what rounding inside the model does. None where there is none.
+    - ``with_moved_weights``: makes a run with weights that are moved by a few rounding errors, by
+      a seed, which tells what rounding inside the model does. None where there is none.
     """
 
     name: str
     run: Callable[[Sequence[np.ndarray]], Arrays]
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
     rounding: float = 0.0
-    with_moved_weights: Callable[[], Run] | None = None
+    with_moved_weights: Callable[[int], Run] | None = None
 
 
 def first_line(error: BaseException) -> str:

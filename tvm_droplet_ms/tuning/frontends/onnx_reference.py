@@ -109,8 +109,8 @@ def onnx_runtime(
         ]
 
     @functools.cache
-    def with_moved_weights() -> Run:
-        moved = move_weights(in_float32(), np.random.default_rng(0))
+    def with_moved_weights(seed: int) -> Run:
+        moved = move_weights(in_float32(), np.random.default_rng(seed))
         return functools.partial(run_in, load(moved, None, True))
 
     @functools.cache

@@ -4,6 +4,7 @@
 import functools
 from typing import Any
 
+from ..recurrence import byte_lstm
 from ..table import public_converters
 from . import (
     attention,
@@ -23,7 +24,10 @@ _WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
 @functools.cache
 def _converters() -> dict[str, Any]:
     return public_converters(
-        (attention, grouped_attention, integer_products, normalization, packed_weights, products)
+        (
+            *(attention, byte_lstm, grouped_attention, integer_products, normalization),
+            *(packed_weights, products),
+        )
     )
 
 

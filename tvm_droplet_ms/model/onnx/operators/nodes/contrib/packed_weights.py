@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter, onnx_input
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 
 from ....byte_products import computes_in_bytes
 from ...operands import UnsupportedNode, constant_input, shape_of
-from ..quantized import DynamicQuantizeLinear
-from ..recurrence.converters import Lstm
 
 Array = np.ndarray[Any, Any]
 
@@ -124,39 +122,6 @@ def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
     zeros, scales = (bb.emit(relax.op.expand_dims(each, -1)) for each in (zeros, scales))
     scaled = relax.op.multiply(bb.emit(relax.op.subtract(numbers, zeros)), scales)
     return relax.op.reshape(bb.emit(scaled), shape)
-
-
-class DynamicQuantizeLSTM(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``DynamicQuantizeLSTM``, in float32: inputs and states are rounded to bytes."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        weights = [
-            _of_directions(inputs, number, name, first)
-            for number, name, first in ((1, "W", 8), (2, "R", 10))
-        ]
-        given = onnx_input()
-        x, scale, point = DynamicQuantizeLinear._impl_v11(bb, [inputs[0]], {}, params).fields
-        x, point = (bb.emit(relax.op.astype(each, "float32")) for each in (x, point))
-        x = bb.emit(relax.op.multiply(bb.emit(relax.op.subtract(x, point)), bb.emit(scale)))
-        given.extend([x, *weights, *(inputs[n] for n in range(3, 8))])
-        return Lstm.get_converter(14)(bb, given, {**attr, "rounds_state": 1}, params)
-
-
-def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) -> Any:
-    """The weights of an LSTM, (directions, 4 * hidden, inputs), from bytes with the axes turned.
-
-    ``first``: the input with the scales; the zero points follow.
-    """
-    bytes_, scales, points = (
-        constant_input(inputs, n, each)
-        for n, each in ((number, name), (first, f"{name}_scale"), (first + 1, f"{name}_zero_point"))
-    )
-    assert bytes_ is not None and scales is not None and points is not None  # All are required.
-    column = [bytes_.shape[0], 1, -1]
-    shifted = bytes_.astype("float32") - points.reshape(column).astype("float32")
-    turned = np.swapaxes(shifted * scales.reshape(column), 1, 2)
-    return relax.const(np.ascontiguousarray(turned), "float32")
 
 
 def unpacked(packed: Array, bits: int) -> Array:

@@ -28,8 +28,7 @@ class Cell:
     - ``reset_after``: GRU alone: whether the reset gate is applied to the product
       (``linear_before_reset``).
     - ``input_forget``: LSTM alone: whether the forget gate is what the input gate leaves.
-    - ``rounds_state``: not of a GRU that resets before the product: whether the product is of a
-      state that is rounded to bytes, of one scale for a step.
+    - ``rounds_states``: LSTM alone: whether the product is of the states as bytes have them.
     """
 
     kind: Kind
@@ -37,7 +36,7 @@ class Cell:
     clip: float | None = None
     reset_after: bool = False
     input_forget: bool = False
-    rounds_state: bool = False
+    rounds_states: bool = False
 
     @property
     def gates(self) -> int:

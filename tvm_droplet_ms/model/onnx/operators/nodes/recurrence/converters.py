@@ -2,6 +2,7 @@
 """Converters for ONNX's ``RNN``, ``GRU`` and ``LSTM``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...operands import UnsupportedNode, shape_of
 from .activations import Function, activation_function
 from .cells import GATES, Cell, Kind
 from .kernel import recurrence
-from .layer import Layer, Operands, Packer
+from .layer import WIDTH, Layer, Operands, Packer
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
@@ -25,10 +26,11 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """The base of the converters of the three operators."""
 
     kind: ClassVar[Kind]
+    rounds_states: ClassVar[bool] = False
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        x, weights, recurrent = inputs[0], inputs[1], inputs[2]
+        x, recurrent = inputs[0], inputs[2]
         bias, lengths, state = inputs[3], inputs[4], inputs[5]
         memory, peephole = (inputs[6], inputs[7]) if cls.kind == "LSTM" else (None, None)
         if attr.get("layout", 0):
@@ -37,17 +39,22 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         dtype = str(x.ty.dtype)
         layer = _layer(x, recurrent, attr)
         pack = Packer(bb, layer, GATES[cls.kind])
-        cell = _cell(cls.kind, layer.directions, attr)
+        cell = replace(_cell(cls.kind, layer.directions, attr), rounds_states=cls.rounds_states)
         operands = Operands(
             products=None,
-            weights=pack.state_weights(recurrent),
+            weights=None,
             state=pack.state(state, dtype),
             memory=pack.state(memory, dtype) if cls.kind == "LSTM" else None,
             lengths=_lengths(bb, lengths, layer),
             peephole=None if peephole is None else pack.by_tile(peephole, 3),
         )
         added = None if bias is None else _split_bias(bb, pack, bias, cell, operands)
-        operands.products = _products(bb, pack, x, weights, added, layer, cell.gates)
+        rows = bb.emit(relax.op.reshape(x, [layer.steps * layer.batch, shape_of(x)[2]]))
+        product = bb.emit(cls._multiply(bb, pack, rows, inputs, operands))
+        if added is not None:
+            product = bb.emit(relax.op.add(product, added))
+        shape = [layer.steps, layer.batch, layer.directions, layer.tiles, cell.gates, WIDTH]
+        operands.products = bb.emit(relax.op.reshape(product, shape))
         names = operands.present()
         found = emit_scheduled(
             bb,
@@ -62,6 +69,17 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             results[0] = bb.emit(relax.op.permute_dims(results[0], [2, 0, 1, 3]))
             results[1:] = [_swapped(bb, each) for each in results[1:]]
         return relax.Tuple(results)
+
+    @classmethod
+    def _multiply(
+        cls, bb: Any, pack: Packer, rows: Any, inputs: Sequence[Any], operands: Operands
+    ) -> Any:
+        """Multiply the inputs of all steps with the weights of all gates and directions.
+
+        The weights of the states become ``operands``.
+        """
+        operands.weights = pack.state_weights(inputs[2])
+        return relax.op.matmul(rows, pack.input_weights(inputs[1]))
 
 
 class Rnn(_Recurrent):
@@ -92,7 +110,8 @@ def _layer(x: Any, recurrent: Any, attr: dict[str, Any]) -> Layer:
     if name not in _DIRECTIONS:
         raise UnsupportedNode(f"its direction is {name!r}: expected one of {[*_DIRECTIONS]}")
     steps, batch, _ = shape_of(x)
-    return Layer(steps, batch, shape_of(recurrent)[2], _DIRECTIONS[name])
+    hidden = min(shape_of(recurrent)[1:])  # Its axes may be the other way around.
+    return Layer(steps, batch, hidden, _DIRECTIONS[name])
 
 
 def _cell(kind: Kind, directions: int, attr: dict[str, Any]) -> Cell:
@@ -110,7 +129,6 @@ def _cell(kind: Kind, directions: int, attr: dict[str, Any]) -> Cell:
         clip=clip or None,
         reset_after=kind == "GRU" and bool(attr.get("linear_before_reset", 0)),
         input_forget=kind == "LSTM" and bool(attr.get("input_forget", 0)),
-        rounds_state=bool(attr.get("rounds_state", 0)),
     )
 
 
@@ -161,16 +179,3 @@ def _split_bias(bb: Any, pack: Packer, bias: Any, cell: Cell, operands: Operands
         of_state = bb.emit(relax.op.concat([first, none], axis=1))
     total = pack.by_tile(bb.emit(relax.op.add(of_input, of_state)), cell.gates)
     return bb.emit(relax.op.reshape(total, [1, -1]))
-
-
-def _products(
-    bb: Any, pack: Packer, x: Any, weights: Any, added: Any, layer: Layer, gates: int
-) -> Any:
-    """The inputs of all steps by the weights of all gates and directions, as one product."""
-    rows = bb.emit(relax.op.reshape(x, [layer.steps * layer.batch, shape_of(x)[2]]))
-    product = bb.emit(relax.op.matmul(rows, pack.input_weights(weights)))
-    if added is not None:
-        product = bb.emit(relax.op.add(product, added))
-    width = layer.padded // layer.tiles
-    shape = [layer.steps, layer.batch, layer.directions, layer.tiles, gates, width]
-    return bb.emit(relax.op.reshape(product, shape))

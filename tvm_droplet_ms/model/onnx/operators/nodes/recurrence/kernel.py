@@ -40,6 +40,9 @@ def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tens
     return list(outputs)
 
 
+_DOT = "llvm.x86.avx512.vpdpbusd.512"
+
+
 class _Kernel(Steps):
     """One step of a tile."""
 
@@ -79,6 +82,43 @@ class _Kernel(Steps):
                         T.buffer_store(buffer, value, [unit])
         return rows, sums
 
+    def _byte_products(
+        self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]
+    ) -> tuple[list[Any], list[list[Any]]]:
+        """As ``_products``, of states and weights of bytes, whose sums are exact."""
+        gates = range(self._cell.gates)
+        rows = [self._row(step, direction, batch) for batch in batches]
+        exact, sums = (
+            [[T.alloc_buffer([WIDTH], kind, scope="local") for _ in gates] for _ in rows]
+            for kind in ("int32", self._dtype)
+        )
+        lanes = tirx.Ramp(0, 1, WIDTH)
+        for gate in gates:
+            for totals in exact:
+                nothing = tirx.Broadcast(tirx.const(0, "int32"), WIDTH)
+                T.buffer_store(totals[gate], nothing, [lanes])
+        with T.serial(0, self._layer.padded // 4) as word:
+            for gate in gates:
+                weights = self._in.weights[direction, tile, word, gate, lanes]
+                for batch, totals in zip(batches, exact, strict=True):
+                    four = self._rounded.vload([direction, batch, 4 * word], "uint8x4")
+                    four = tirx.Broadcast(tirx.reinterpret("int32", four), WIDTH)
+                    pair = [tirx.reinterpret("int8x64", each) for each in (four, weights)]
+                    dot = tirx.call_llvm_pure_intrin(
+                        f"int32x{WIDTH}", _DOT, totals[gate][lanes], *pair
+                    )
+                    T.buffer_store(totals[gate], dot, [lanes])
+        scale, point = self._steps[direction, 0], self._steps[direction, 1].astype("int32")
+        for batch, row, totals, found in zip(batches, rows, exact, sums, strict=True):
+            for gate in gates:
+                with T.vectorized(0, WIDTH) as unit:
+                    place = (direction, tile, gate, unit)
+                    total = totals[gate][unit] - point * self._in.sums[place]
+                    value = total.astype(self._dtype) * (scale * self._in.scales[place])
+                    value = value + self._in.products[row, batch, direction, tile, gate, unit]
+                    T.buffer_store(found[gate], value, [unit])
+        return rows, sums
+
     def _branches(self, direction: Any, body: Callable[[int], None]) -> None:
         """Write what depends on the direction's activations, once if they are the same."""
         functions = self._cell.activations
@@ -105,9 +145,16 @@ class _Kernel(Steps):
     def _tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
         """All of a step for one tile."""
         gates = range(self._cell.gates)
-        rounds = self._cell.rounds_state
-        old = self._rounded(direction) if rounds else self._old(step, direction)
-        rows, sums = self._products(step, direction, tile, batches, gates, old)
+        source = self._old(step, direction)
+        if self._cell.rounds_states:
+
+            def source(batch: Any, unit: Any) -> Any:
+                return self._rounded[direction, batch, unit]
+
+        if self._in.scales is not None:
+            rows, sums = self._byte_products(step, direction, tile, batches)
+        else:
+            rows, sums = self._products(step, direction, tile, batches, gates, source)
 
         def body(number: int) -> None:
             for batch, row, buffers in zip(batches, rows, sums, strict=True):

@@ -52,6 +52,8 @@ class Operands:
     - ``lengths``: (batch,): int32, steps of each sequence, or None if all have all steps.
     - ``bias``: (directions, tiles, WIDTH): what a GRU adds to the product that it resets, or None.
     - ``peephole``: (directions, tiles, 3, WIDTH): of an LSTM, or None.
+    - ``scales``, ``sums``: (directions, tiles, gates, WIDTH): of weights of bytes, or None. The
+      weights are words of four bytes then: (directions, tiles, padded / 4, gates, WIDTH).
     """
 
     products: Any
@@ -61,6 +63,8 @@ class Operands:
     lengths: Any = None
     bias: Any = None
     peephole: Any = None
+    scales: Any = None
+    sums: Any = None
 
     def present(self) -> list[str]:
         """The names of those that are there."""

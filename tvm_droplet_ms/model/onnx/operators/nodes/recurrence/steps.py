@@ -42,7 +42,7 @@ class Steps:
 
     def generate(self) -> Any:
         """Write all statements. Returns the body of the kernel."""
-        layer = self._layer
+        layer, is_bytes = self._layer, self._in.scales is not None
         with IRBuilder() as builder:
             with T.attr(0, "recurrence", 1):  # The builder wants one statement.
                 shape = (2, layer.directions, layer.batch, layer.padded)
@@ -50,8 +50,9 @@ class Steps:
                 if self._cell.is_two_phase:
                     self._reset = T.alloc_buffer(shape[1:], self._dtype)
                     self._update = T.alloc_buffer(shape[1:], self._dtype)
-                if self._cell.rounds_state:
-                    self._bytes = T.alloc_buffer(shape[1:], self._dtype)
+                if self._cell.rounds_states:
+                    self._rounded = T.alloc_buffer(shape[1:], "uint8" if is_bytes else self._dtype)
+                    self._steps = T.alloc_buffer((layer.directions, 2), self._dtype)
                 if self._is_parallel_inside:
                     self._start(None)
                     with T.serial(0, layer.steps) as step:
@@ -71,6 +72,14 @@ class Steps:
             self._step(step, direction)
         self._finish(direction)
 
+    def _each_direction(self, direction: Any, body: Callable[[Any], None]) -> None:
+        """Loop over the directions if none is given."""
+        if direction is not None:
+            body(direction)
+            return
+        with T.serial(0, self._layer.directions) as each:
+            body(each)
+
     def _each_unit(self, direction: Any, body: Callable[[Any, Any, Any], None]) -> None:
         """Loop over the directions if none is given, the batch and the units."""
         layer = self._layer
@@ -81,11 +90,49 @@ class Steps:
                 with T.vectorized(0, WIDTH) as unit:
                     body(direction, batch, tile * WIDTH + unit)
 
-        if direction is not None:
-            inner(direction)
-            return
-        with T.serial(0, layer.directions) as each:
-            inner(each)
+        self._each_direction(direction, inner)
+
+    def _round_states(self, step: Any, direction: Any) -> None:
+        """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does.
+
+        What is stored is the bytes, or what they stand for.
+        """
+        zero = tirx.const(0.0, self._dtype)
+
+        def inner(direction: Any) -> None:
+            ends = [T.alloc_buffer([WIDTH], self._dtype, scope="local") for _ in range(2)]
+            joins = (tirx.min, tirx.max)
+            for end in ends:
+                with T.vectorized(0, WIDTH) as lane:
+                    T.buffer_store(end, zero, [lane])
+
+            def widen(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                if self._layer.padded > self._layer.hidden:
+                    state = tirx.Select(unit < self._layer.hidden, state, zero)
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[unit % WIDTH], state), [unit % WIDTH])
+
+            self._each_unit(direction, widen)
+            with T.serial(1, WIDTH) as lane:
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[0], end[lane]), [0])
+            span = ends[1][0] - ends[0][0]
+            scale = tirx.Select(span > zero, span / 255.0, tirx.const(1.0, self._dtype))
+            T.buffer_store(self._steps, scale, [direction, 0])
+            scale, point = (self._steps[direction, each] for each in range(2))
+            T.buffer_store(self._steps, _byte(tirx.nearbyint(-ends[0][0] / scale)), [direction, 1])
+
+            def round_one(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                byte = _byte(tirx.nearbyint(state / scale) + point)
+                is_byte = self._in.scales is not None
+                value = byte.astype("uint8") if is_byte else (byte - point) * scale
+                T.buffer_store(self._rounded, value, [direction, batch, unit])
+
+            self._each_unit(direction, round_one)
+
+        self._each_direction(direction, inner)
 
     def _start(self, direction: Any) -> None:
         """Store the first states. Those of a sequence without steps are zero to ONNX Runtime."""
@@ -110,32 +157,9 @@ class Steps:
 
         self._each_unit(direction, body)
 
-    def _round_state(self, step: Any, direction: Any) -> None:
-        """Round the old states of a direction to bytes, as ``DynamicQuantizeLinear`` does."""
-        layer, old = self._layer, self._old(step, direction)
-        zero, most = (tirx.const(value, self._dtype) for value in (0.0, 255.0))
-        # The scale, and the byte of zero.
-        scale, point = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
-        low, high = (T.alloc_buffer([1], self._dtype, scope="local") for _ in range(2))
-        for bound in (low, high):
-            T.buffer_store(bound, zero, [0])
-        with T.serial(0, layer.batch) as batch, T.serial(0, layer.hidden) as unit:
-            T.buffer_store(low, tirx.min(low[0], old(batch, unit)), [0])
-            T.buffer_store(high, tirx.max(high[0], old(batch, unit)), [0])
-        one = tirx.const(1.0, self._dtype)
-        T.buffer_store(scale, tirx.Select(high[0] > low[0], (high[0] - low[0]) / most, one), [0])
-        T.buffer_store(point, tirx.round(zero - low[0] / scale[0]), [0])
-        with T.serial(0, layer.batch) as batch, T.serial(0, layer.hidden) as unit:
-            number = tirx.round(old(batch, unit) / scale[0]) + point[0]
-            number = tirx.max(zero, tirx.min(most, number))
-            T.buffer_store(self._bytes, (number - point[0]) * scale[0], [direction, batch, unit])
-
     def _step(self, step: Any, direction: Any) -> None:
-        if self._cell.rounds_state and direction is None:
-            with T.serial(0, self._layer.directions) as each:
-                self._round_state(step, each)
-        elif self._cell.rounds_state:
-            self._round_state(step, direction)
+        if self._cell.rounds_states:
+            self._round_states(step, direction)
         for phase in self._phases():
             if direction is None:
                 with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
@@ -171,5 +195,7 @@ class Steps:
     def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
         return lambda batch, unit: self._state[step % 2, direction, batch, unit]
 
-    def _rounded(self, direction: Any) -> Callable[[Any, Any], Any]:
-        return lambda batch, unit: self._bytes[direction, batch, unit]
+
+def _byte(value: Any) -> Any:
+    least, most = (tirx.const(each, value.ty.dtype) for each in (0.0, 255.0))
+    return tirx.max(tirx.min(value, most), least)
