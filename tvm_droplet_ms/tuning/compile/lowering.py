@@ -20,6 +20,7 @@ from tvm.support import cc
 from tvm.target import Target
 from tvm.tirx import PrimFunc
 
+from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.rewriting import Emit, Rewrite, binding_pass
