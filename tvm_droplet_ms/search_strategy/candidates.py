@@ -13,11 +13,13 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 
 from .published import candidates as published
 from .published.candidates import Candidate
+from .screening.coverage import unwritten
 from .screening.soundness import repeated_sum
 from .screening.torn_tuples import torn_tuple
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
 TORN_TUPLE = "a reduction of a tuple that TVM vectorizes wrongly"
+UNWRITTEN = "a block that leaves out what others read"
 """The reasons for dropping a candidate that computes something else than its workload."""
 
 
@@ -25,7 +27,9 @@ def unsound(mod: IRModule) -> str | None:
     """The reason why a scheduled workload computes something else; None if no reason is known."""
     if repeated_sum(mod) is not None:
         return REPEATED_SUM
-    return None if torn_tuple(mod) is None else TORN_TUPLE
+    if torn_tuple(mod) is not None:
+        return TORN_TUPLE
+    return None if unwritten(mod) is None else UNWRITTEN
 
 
 class Replayer(published.Replayer):

@@ -5,13 +5,14 @@ import random
 
 import numpy as np
 import pytest
+from tvm_ffi.structural import structural_walk
 
 import tvm
 from tvm import te, topi
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
-from tvm.tirx import ForKind
+from tvm.tirx import For, ForKind
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.candidates import Replayer
 from tvm_droplet_ms.search_strategy.screening.native_vectors import (
@@ -21,6 +22,7 @@ from tvm_droplet_ms.search_strategy.screening.native_vectors import (
     row_lanes,
     with_native_vectors,
 )
+from tvm_droplet_ms.search_strategy.screening.torn_tuples import chooses_by
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 ROWS, COLUMNS, INNER = 16, 24, 32
@@ -231,3 +233,35 @@ def vectors(schedule: Schedule) -> list[int]:
         for loop in schedule.get_loops(block)
     ]
     return [int(loop.extent) for loop in loops if loop.kind == ForKind.VECTORIZED]
+
+
+def padded_convolution() -> tvm.IRModule:
+    """Of 4 channels, so that a vector of 64 has 16 pixels, some at the border."""
+    image = te.placeholder((1, 16, 16, 4), name="image")
+    weight = te.placeholder((3, 3, 4, 4), name="weight")
+    out = topi.nn.conv2d_nhwc(image, weight, 1, 1, 1)
+    return tvm.IRModule({"main": te.create_prim_func([image, weight, out])})
+
+
+def longest_choosing(mod: tvm.IRModule, postprocs: list, seed: int) -> int:
+    """The lanes of the longest vector of a random schedule that TVM makes a loop of."""
+    space = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=seed)
+    trace = random.Random(seed).choice(list(space.generate_design_space())).trace
+    candidate = Replayer(mod, postprocs, random.Random(seed)).replay(Trace(trace.insts, {}))
+    if candidate is None:
+        return 0
+    loops: list = []
+    structural_walk(candidate.schedule.mod["main"].body, (For, loops.append))
+    vectors = [loop for loop in loops if loop.kind == ForKind.VECTORIZED and chooses_by(loop)]
+    return max((int(loop.extent) for loop in vectors), default=0)
+
+
+def test_vectors_that_choose_by_the_lane_are_split_by_rows():
+    """TVM makes a loop of each, whose indices LLVM misreads."""
+    mod = padded_convolution()
+    context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=0)
+    postprocs = list(context.space_generator.postprocs)
+    sound = with_native_vectors(postprocs, TARGET)
+    assert max(longest_choosing(mod, postprocs, seed) for seed in range(12)) > 4
+    # Of 4 lanes, one pixel: TVM finds that they choose alike.
+    assert max(longest_choosing(mod, sound, seed) for seed in range(12)) == 4

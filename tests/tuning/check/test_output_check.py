@@ -42,10 +42,10 @@ def test_a_strict_check_excuses_nothing():
     """The rounding of bfloat16 is judged by its whole deviation, and that is what is said."""
 
     def on_the_edge(inputs):
-        # The next number of float32 after 1 gives 2.
-        return [(inputs[0] - 1) * 2.0**23 + 1]
+        # The next number of float32 after 1.5 gives 2.
+        return [(inputs[0] - 1.5) * 2.0**23 + 1]
 
-    loose = check_of(on_the_edge, (np.ones(16, "float32"),))
+    loose = check_of(on_the_edge, (np.full(16, 1.5, "float32"),))
     strict = replace(loose, is_strict=True)
 
     def off(inputs):
@@ -111,7 +111,7 @@ class TestNoise:
     @pytest.mark.parametrize("rounding", [0.0, 0.25])
     def test_inputs_move_by_one_place_or_half_a_step_and_zeros_stay(self, rounding):
         """By half a step in a quantized model."""
-        inputs, seen = (np.array([0.0, 1.0, -4.0], "float32"), np.array([3, 4])), []
+        inputs, seen = (np.array([0.0, 1.5, -4.0], "float32"), np.array([3, 4])), []
         moved_runs(Reference("", lambda arrays: seen.append(arrays), rounding=rounding), inputs, 4)
         ulp = np.float32(9)
         for floats, integers in seen:
@@ -123,8 +123,11 @@ class TestNoise:
                 )
         assert len({floats.tobytes() for floats, _ in seen}) > 1
 
-    def test_integers_alone_are_not_moved(self):
-        assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (np.array([1]),)) == []
+    @pytest.mark.parametrize("dtype", ["int64", "float32"])
+    def test_whole_numbers_alone_are_not_moved(self, dtype):
+        """As floats they may be ids, which a model rounds down."""
+        ids = np.array([1, 7]).astype(dtype)
+        assert moved_runs(Reference("", lambda _: pytest.fail("ran")), (ids,)) == []
 
     def test_another_run_of_the_function_excuses(self):
         check = check_of(lambda inputs: [inputs[0] * 1.0], (np.arange(16),))

@@ -47,13 +47,13 @@ def repeated_sum(mod: IRModule) -> str | None:
     """
     for function in mod.functions.values():
         if isinstance(function, PrimFunc):
-            for realize, loops in _realizations(function.body):
+            for realize, loops in realizations(function.body):
                 if _is_update(realize.block) and _is_repeated(realize, loops):
                     return str(realize.block.name_hint)
     return None
 
 
-def _realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
+def realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
     """The blocks of a statement, each with the loops around it in the block around that."""
     found: list[tuple[Any, list[Any]]] = []
     waiting: list[tuple[Any, list[Any]]] = [(body, [])]

@@ -218,18 +218,22 @@ def moved_runs(
 
     All that is computed of them is rounded otherwise. Each number of a floating-point input becomes
     one of its neighbours, by chance. Inside a quantized model a difference in the last place may
-    become a whole step of the quantization: there an input is moved by half a step. A run that
-    fails, of a value that is an index or a length, says nothing and is left out.
+    become a whole step of the quantization: there an input is moved by half a step. An input of
+    whole numbers stays: as floats they may be ids, and the neighbour of one is another one below. A
+    run that fails, of a value that is an index or a length, says nothing and is left out.
     """
     generator = np.random.default_rng(0)
 
     def moved_inputs() -> list[np.ndarray]:
-        return [moved_by_rounding(array, generator, reference.rounding) for array in inputs]
+        return [
+            moved_by_rounding(array, generator, reference.rounding) if _may_move(array) else array
+            for array in inputs
+        ]
 
     found: list[Arrays] = []
     # The errors of ONNX Runtime are of a dozen classes.
     try:
-        has_moving = any(array.dtype.kind == "f" for array in inputs)
+        has_moving = any(_may_move(array) for array in inputs)
         if has_moving:
             found += [reference.run(moved_inputs()) for _ in range(runs)]
         if reference.with_moved_weights is not None:
@@ -238,6 +242,10 @@ def moved_runs(
     except Exception as error:
         logger.info("no run with moved inputs or weights: %s", first_line(error))
     return found
+
+
+def _may_move(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and not bool((array == np.rint(array)).all())
 
 
 def make_check(
