@@ -190,7 +190,7 @@ def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
 
 def _tensor(array: np.ndarray) -> tvm.runtime.Tensor:
     """A copy of an array. ``tvm.runtime.tensor`` takes 30 us for the smallest, and this 2."""
-    if array.dtype not in _SHARED_TYPES:
+    if array.dtype not in _SHARED_TYPES or not array.size:
         # ``np.ascontiguousarray`` would make a scalar an array of one element.
         return tvm.runtime.tensor(np.asarray(array, order="C"))
     raw = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
