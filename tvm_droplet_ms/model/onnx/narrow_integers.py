@@ -14,30 +14,33 @@ _KINDS = {
 }
 """By the numbers of ONNX's types, those that this version of ONNX has: what holds them."""
 
-_WEIGHTS, _ZERO = 0, 2
-"""The inputs of ``DequantizeLinear`` that have such a type."""
+_PLACES = {("", "DequantizeLinear"): (0, 2), ("com.microsoft", "GatherBlockQuantized"): (0, 3)}
+"""The inputs of an operator that have such a type: numbers and zero points."""
 
 
 def widen_integers(model: ModelProto) -> ModelProto:
-    """Give ``DequantizeLinear`` bytes where its constants have fewer bits. Changes ``model``."""
+    """Give operators bytes where their constants have fewer bits. Changes ``model``.
+
+    Signed ones for ``GatherBlockQuantized``, whose unsigned bytes hold several numbers each.
+    """
     constants = {each.name: each for each in model.graph.initializer if each.data_type in _KINDS}
-    widened: dict[str, str] = {}
+    widened: dict[tuple[str, bool], str] = {}
     taken = {each.name for each in model.graph.initializer}
     for node in model.graph.node if constants else ():
-        if node.op_type != "DequantizeLinear" or node.domain not in ("", "ai.onnx"):
-            continue
-        for place in (_WEIGHTS, _ZERO):
+        is_table = node.op_type == "GatherBlockQuantized"
+        for place in _PLACES.get((node.domain.replace("ai.onnx", ""), node.op_type), ()):
             name = node.input[place] if len(node.input) > place else ""
             if name not in constants:
                 continue
-            if name not in widened:
+            if (name, is_table) not in widened:
                 new = f"{name}_bytes"
                 while new in taken:
                     new += "_"
                 taken.add(new)
                 tensor = constants[name]
-                values = onnx.numpy_helper.to_array(tensor).astype(_KINDS[tensor.data_type])
+                kind = np.int8 if is_table else _KINDS[tensor.data_type]
+                values = onnx.numpy_helper.to_array(tensor).astype(kind)
                 model.graph.initializer.append(onnx.numpy_helper.from_array(values, new))
-                widened[name] = new
-            node.input[place] = widened[name]
+                widened[name, is_table] = new
+            node.input[place] = widened[name, is_table]
     return model

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of 4 and 8 bits in blocks stand for what ONNX Runtime takes them for."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +14,26 @@ from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 def packed(*shape):
     return GENERATOR.integers(0, 256, shape).astype("uint8")
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_rows_of_a_table_of_four_bits(kind, axis, zeros):
+    """Without zero points they are 0, where bytes that hold two numbers have 8."""
+    dtype = getattr(ml_dtypes, kind)
+    low = -8 if kind == "int4" else 0
+    extents = (2, 32) if axis == 0 else (32, 2)
+    constants = {
+        "t": GENERATOR.integers(low, low + 16, (32, 32)).astype(dtype),
+        "s": normal(*extents),
+    }
+    if zeros:
+        constants["z"] = GENERATOR.integers(low, low + 16, extents).astype(dtype)
+    names = "t i s z" if zeros else "t i s"
+    sizes = {"gather_axis": 0, "quantize_axis": axis, "block_size": 16}
+    made = contrib("GatherBlockQuantized", names, **sizes)
+    assert_same_of([made], {"i": np.array([[3, 0, 19, -1]])}, **constants)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

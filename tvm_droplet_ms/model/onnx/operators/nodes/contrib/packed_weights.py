@@ -84,21 +84,22 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
         axis, along = (
             int(attr.get(f"{n}_axis", d)) % rank for n, d in (("gather", 0), ("quantize", 1))
         )
-        if data.dtype != np.uint8 or (bits == 4 and along != rank - 1):
+        is_whole = data.dtype == np.int8  # As ``widen_integers`` has made it.
+        if not is_whole and (data.dtype != np.uint8 or (bits == 4 and along != rank - 1)):
             raise UnsupportedNode(
                 f"its data are of type {data.dtype} along axis {along}: expected uint8 along the "
                 "last axis"
             )
-        numbers = unpacked(data, bits)
+        numbers = data if is_whole else unpacked(data, bits)
         block = int(attr.get("block_size", 128))
         extent = numbers.shape[along]
 
         def spread(values: Array) -> Array:
             return np.take(np.repeat(values, block, along), range(extent), along)
 
-        zeros: Array = np.full(scales.shape, 1 << (bits - 1), "float32")
+        zeros: Array = np.full(scales.shape, 0 if is_whole else 1 << (bits - 1), "float32")
         if points is not None:
-            zeros = unpacked(points, bits).astype("float32")
+            zeros = (points if is_whole else unpacked(points, bits)).astype("float32")
             zeros = np.take(zeros, range(scales.shape[along]), along)
         indices = bb.emit(relax.op.astype(inputs[1], "int64"))
         rows = relax.const(numbers.shape[axis], "int64")
