@@ -474,3 +474,30 @@ def test_a_view_has_the_places_that_numpy_moves_elements_to():
         assert view.place(*at) == expected[at]
     assert not viewed.apply(lambda a: a.reshape(18, 4).reshape(-1))
     assert viewed.view() == view
+
+
+@pytest.mark.parametrize(("batch", "rows", "shape"), [(4, 4, (8, 2, 64)), (6, 4, (4, 6, 64))])
+def test_scores_whose_rows_are_torn_apart_behind_a_mask(batch, rows, shape):
+    """The softmax is over other rows than those that the mask is broadcast to."""
+    shapes = [(batch, rows, 16), (batch, 16, 64), (batch, 1, 64), (shape[0], 64, 16)]
+
+    def body(emit, q, k, m, v):
+        scores = emit(op.add(emit(op.matmul(q, k)), m))
+        return op.matmul(emit(op.nn.softmax(emit(op.reshape(scores, shape)))), v)
+
+    mod = build(shapes, body, num_input=4)
+    q, k, m, v = inputs = inputs_of(mod)
+    scores = np.exp((q @ k + m).reshape(shape).astype("float64"))
+    expected = scores / scores.sum(-1, keepdims=True) @ v
+    with TARGET:
+        found = by_tvm(prepare_graph()(mod), inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_softmax_of_one_row():
+    """Its scores have one axis in front of the reshape."""
+    mod = build((64,), lambda emit, x: op.nn.softmax(emit(op.reshape(x, (1, 1, 64)))), num_input=1)
+    (x,) = inputs = inputs_of(mod)
+    with TARGET:
+        found = by_tvm(prepare_graph()(mod), inputs)
+    np.testing.assert_allclose(found[0, 0], np.exp(x) / np.exp(x).sum(), rtol=1e-5)

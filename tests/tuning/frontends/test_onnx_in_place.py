@@ -223,9 +223,32 @@ def negated():
     return with_reader([node("Neg", "past", "present"), node("Abs", "rows", "other")], [])
 
 
+def rows_of_the_cache():
+    """The rows are the cache itself, in another order."""
+    nodes = [node("ScatterElements", "past index past", "present", axis=2)]
+    given = [("past", FLOAT, CACHE), ("index", INT, CACHE)]
+    nodes.append(node("Exp", "present", "y"))
+    return model(nodes, given, ("y", FLOAT, None), ("present", FLOAT, CACHE), opset=18)
+
+
+def returned_twice(kind, **attributes):
+    """Another output has the same elements, which the caller may keep."""
+    nodes = [*by_elements().graph.node[:3], node(kind, "present ones", "y", **attributes)]
+    if kind in ("Transpose", "Concat"):
+        nodes[-1].input.pop()
+    shapes = {"column": np.array([1, 1, NEW, 1]), "wide_as": np.array(ROWS)}
+    given = [("past", FLOAT, CACHE), ("rows", FLOAT, ROWS), ("at", INT, [NEW])]
+    outputs = [("y", FLOAT, None), ("present", FLOAT, CACHE)]
+    return model(nodes, given, *outputs, opset=18, ones=np.ones(4, "int64"), **shapes)
+
+
 @pytest.mark.parametrize(
     ("made", "in_place", "words"),
     [
+        (rows_of_the_cache(), PAIR, "cannot be written into the input 'past'"),
+        (returned_twice("Tile"), PAIR, "another output shares it"),
+        (returned_twice("Transpose", perm=[0, 1, 2, 3]), PAIR, "another output shares it"),
+        (returned_twice("Expand"), PAIR, "another output shares it"),
         (by_elements(), {"pasts": "present"}, "names the input 'pasts': the model has past"),
         (by_elements(), {"past": "presents"}, "names the output 'presents': the model has y"),
         (by_elements(), {"past": "y.*"}, "expected one [*] in both"),

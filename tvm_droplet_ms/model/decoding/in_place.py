@@ -7,12 +7,22 @@ the old one and the row: at 4,096 positions that takes as long as all products o
 
 from collections import Counter
 from collections.abc import Mapping
+from math import prod
 
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..bindings import Bindings, Expr, Var, bound_values, operator_name, users_of, values_of
+from ..bindings import (
+    Bindings,
+    Expr,
+    Var,
+    bound_values,
+    operator_name,
+    static_shape,
+    users_of,
+    values_of,
+)
 from ..folding.numpy_folding import RESHAPES, fold_constants
 from ..rewriting import Emit, Rewrite, binding_pass
 from .half_caches import narrow_caches
@@ -23,6 +33,16 @@ GIVEN_AWAY = "tvm_droplet_ms.given_away"
 of the output that is the new value of each."""
 
 _IN_PLACE = "relax.call_tir_inplace"
+
+
+_MOVES = RESHAPES | {
+    f"relax.{name}"
+    for name in (
+        "permute_dims strided_slice tile repeat broadcast_to flip concat take gather_elements "
+        "astype call_tir nn.pad sum max min mean prod"
+    ).split()
+}
+"""Operators that leave each element where it is where extents are 1, or nothing is to be done."""
 
 
 def give_away(mod: IRModule, names: Mapping[str, int]) -> IRModule:
@@ -86,7 +106,7 @@ class _Writer:
 
     def __init__(self, main: relax.Function, kernels: relax.BlockBuilder) -> None:
         self._kernels = kernels
-        self._users = users_of(main)
+        self._users, self._values = users_of(main), bound_values(main)
         self._given = [param for param in main.params if param.name in _given(main)]
         self._returned, self._new_values = _returned(main), _new_values(main)
 
@@ -106,10 +126,18 @@ class _Writer:
         data = found.data
         return (
             any(data.same_as(each) for each in self._given)
+            and not self._is_of(found.rows, data)
+            and not self._is_of(found.places, data)
             and len(self._users[data]) == 1
             and self._returned[var] == 1
             and var.same_as(self._new_values.get(data.name))
         )
+
+    def _is_of(self, expr: Expr, data: Var) -> bool:
+        """True of a tensor itself, and of what one call makes of it."""
+        value = self._values.get(expr)
+        arguments = value.args if isinstance(value, relax.Call) else ()
+        return expr.same_as(data) or any(each.same_as(data) for each in arguments)
 
     def _call(self, found: Write, in_place: bool) -> relax.Call | None:
         if found.is_choice and not in_place:
@@ -160,6 +188,21 @@ def _returned(main: relax.Function) -> Counter[Var]:
             found[expr] += 1
             if isinstance(value, relax.Var):
                 waiting.append(value)
-            elif value is not None and operator_name(value) in RESHAPES:
-                waiting.append(value.args[0])
+            elif (viewed := _viewed(value)) is not None:
+                waiting.append(viewed)
     return found
+
+
+def _viewed(value: Expr | None) -> Expr | None:
+    """The tensor of a call that may only move its elements: TVM hands on its memory then."""
+    if not isinstance(value, relax.Call) or operator_name(value) not in _MOVES:
+        return None
+    fields = [
+        field
+        for each in value.args
+        for field in (each.fields if isinstance(each, relax.Tuple) else [each])
+    ]
+    tensors = [each for each in fields if isinstance(each.ty, relax.TensorType)]
+    shapes = [static_shape(each) for each in (value, *tensors)]
+    known = [prod(each) for each in shapes if each is not None]
+    return tensors[0] if len(tensors) == 1 and known == [known[0]] * 2 else None

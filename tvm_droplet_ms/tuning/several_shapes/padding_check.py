@@ -29,7 +29,7 @@ REFUSED = "inputs of other extents are refused: "
 PADDED = (
     "inputs of other extents are padded with zeros to the next shape, and the outputs cut; tried "
     "on random inputs at the least, the middle and the largest extent between two shapes; not for "
-    "rows that a mask blanks out whole"
+    "rows that a mask blanks out whole, nor for negative indices into what is padded"
 )
 
 

@@ -84,6 +84,8 @@ def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
             break
         expr = scores[0]
         own = shape_of(expr)
+        if len(own) < 2:
+            break
         if name in RESHAPES and own[-2] != rows:
             together = own[-2] // max(1, rows)
             if not together or together * rows != own[-2] or batch[-1] % together:

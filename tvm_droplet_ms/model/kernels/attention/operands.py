@@ -79,6 +79,8 @@ def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
     if viewed.apply(_reshape_to(shape)):
         return Operand(expr, viewed.view())
     *batch, rows, columns = shape
+    if rows % own[-2]:
+        return None
     heads = rows // own[-2]
     if not viewed.apply(_reshape_to((*batch, heads, own[-2], columns))):
         return None
