@@ -188,6 +188,23 @@ def test_padding_that_changes_outputs_is_refused(model, shape):
         result(ones(7))
 
 
+def test_rows_from_the_end_are_not_padded():
+    """Behind the rows lies the padding, where the index -1 points."""
+    rows, index, out = (
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, kind, shape in (
+            ("x", TensorProto.FLOAT, ["n", 8]),
+            ("i", TensorProto.INT64, [3]),
+            ("y", TensorProto.FLOAT, [3, 8]),
+        )
+    )
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"], axis=0)]
+    graph = helper.make_graph(nodes, "g", [rows, index], [out])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    result = tune(model, dims=[{"n": 4}, {"n": 8}], trials=0, progress=None)
+    assert not result.pads
+
+
 def test_padding_is_not_excused_by_a_large_tolerance():
     """The mean of 31 rows is 3% off where it is divided by 32."""
     mean = of_rows(helper.make_node("ReduceMean", ["x"], ["y"], axes=[0]), output=(1, 8))

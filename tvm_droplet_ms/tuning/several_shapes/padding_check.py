@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether inputs of other extents may be padded, found by trying it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +29,7 @@ REFUSED = "inputs of other extents are refused: "
 PADDED = (
     "inputs of other extents are padded with zeros to the next shape, and the outputs cut; tried "
     "on random inputs at the least, the middle and the largest extent between two shapes; not for "
-    "rows that a mask blanks out whole, nor for negative indices into what is padded"
+    "rows that a mask blanks out whole"
 )
 
 
@@ -74,15 +74,12 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
     number = buckets.find(shapes, pads=True)
     if number is None:
         return False
-    for signed in (lambda array: array, lambda array: -np.abs(array), np.abs):
-        inputs = tuple(
-            signed(array) if array.dtype.kind == "f" else array for array in check.inputs[0]
-        )
+    result = results[number]
+    for inputs in _trials(check.inputs[0], [spec.use.extent for spec in result.inputs]):
         try:
             expected = run_reference(check.reference, inputs)
         except ModelError:  # It takes no such values.
             continue
-        result = results[number]
         # The tolerance of a precision is not for padding: the shape itself shows what it costs.
         tolerance = min(check.tolerance, max(EXACT_TOLERANCE, ROUNDING * result.deviation))
         one = replace(check, inputs=(inputs,), expected=(expected,), tolerance=tolerance)
@@ -95,6 +92,22 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
         if not alike.agrees(noisy):
             return False
     return True
+
+
+def _trials(
+    inputs: Sequence[np.ndarray], indexed: Sequence[int | None]
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The inputs of some runs: of any sign, and with indices from the end, where padding lies.
+
+    ``indexed``: the extent that an input indexes; None where it indexes none.
+    """
+    for signed in (lambda array: array, lambda array: -np.abs(array), np.abs):
+        yield tuple(signed(array) if array.dtype.kind == "f" else array for array in inputs)
+    if any(extent is not None for extent in indexed):
+        yield tuple(
+            array if extent is None else np.full_like(array, -1)
+            for array, extent in zip(inputs, indexed, strict=True)
+        )
 
 
 def _has_shapes(check: OutputCheck, run: Callable[[Sequence[np.ndarray]], Arrays]) -> bool:
