@@ -3,6 +3,7 @@
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ def load_exported_program(path: str) -> "torch.export.ExportedProgram":
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        return torch.export.load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # Of PyTorch about itself.
+            return torch.export.load(path)
     except Exception as error:
         raise ModelError(
             f"model {path!r} is no file of torch.export.save: {first_line(error)}"
