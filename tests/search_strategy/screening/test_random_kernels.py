@@ -18,12 +18,12 @@ from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, so
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 4})
 
 
-def compare(seed: int, draws: int) -> tuple[int, list[str]]:
+def compare(seed: int, draws: int, target: tvm.target.Target = TARGET) -> tuple[int, list[str]]:
     """Run random schedules of a random kernel: how many, and the traces of those that are wrong."""
     mod, data, expected = random_kernel(seed)
     with fast_tune_contexts():
-        space = sound_space(FROM_TARGET, mod, TARGET)
-        context = TuneContext(mod, target=TARGET, space_generator=space, rand_state=seed + 1)
+        space = sound_space(FROM_TARGET, mod, target)
+        context = TuneContext(mod, target=target, space_generator=space, rand_state=seed + 1)
         sketches = list(context.generate_design_space())
         replayer = Replayer(mod, list(context.space_generator.postprocs), random.Random(seed))
     seen, wrong = set(), []
@@ -34,7 +34,7 @@ def compare(seed: int, draws: int) -> tuple[int, list[str]]:
             continue
         seen.add(str(candidate.schedule.mod))
         found = tvm.runtime.empty(expected.shape, "float32")
-        tvm.compile(candidate.schedule.mod, TARGET)["main"](tvm.runtime.tensor(data), found)
+        tvm.compile(candidate.schedule.mod, target)["main"](tvm.runtime.tensor(data), found)
         if not np.allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4):
             wrong.append(str(candidate.schedule.trace))
     return len(seen), wrong
@@ -46,12 +46,13 @@ def test_random_schedules_of_random_kernels(seed):
     assert count and not wrong
 
 
-if __name__ == "__main__":  # python test_random_kernels.py FIRST LAST DRAWS
-    first, last, draws = map(int, sys.argv[1:])
+if __name__ == "__main__":  # python test_random_kernels.py FIRST LAST DRAWS [CPU]
+    first, last, draws = map(int, sys.argv[1:4])
+    cpu = tvm.target.Target({**TARGET.export(), "mcpu": sys.argv[4]}) if sys.argv[4:] else TARGET
     total = 0
     for number in range(first, last):
         try:
-            count, wrong = compare(number, draws)
+            count, wrong = compare(number, draws, cpu)
         except tvm.s_tir.ScheduleError:  # TVM's own rules raise for some kernels.
             print(number, "has no design space", flush=True)
             continue
