@@ -47,10 +47,10 @@ def _unwritten(function: Any) -> Iterator[str]:
         whole = Analyzer()
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
             whole.bind(axis.var, axis.dom)
-            bounds = _clipped(_bounds(run, value), axis.dom)
-            if bounds is None:
+            if not isinstance(axis.dom.extent, IntImm):
                 return
-            run.bind(axis.var, Range.from_min_extent(bounds[0], bounds[1] - bounds[0] + 1))
+            first, last = _clipped(_bounds(run, value), axis.dom)
+            run.bind(axis.var, Range.from_min_extent(first, last - first + 1))
         if not block.iter_vars:
             continue
         for region in block.writes:
@@ -66,17 +66,15 @@ def _unwritten(function: Any) -> Iterator[str]:
             yield name
 
 
-def _bounds(analyzer: Analyzer, value: Any) -> tuple[int, int] | None:
+def _bounds(analyzer: Analyzer, value: Any) -> tuple[int, int]:
     if isinstance(value, IntImm):
         return int(value), int(value)
     found = analyzer.const_int_bound(value)
     return int(found.min_value), int(found.max_value)
 
 
-def _clipped(bounds: tuple[int, int] | None, dom: Any) -> tuple[int, int] | None:
+def _clipped(bounds: tuple[int, int], dom: Any) -> tuple[int, int]:
     """Bounds within an axis: a predicate leaves out what lies outside."""
-    if bounds is None or not isinstance(dom.extent, IntImm):
-        return None
     least = int(dom.min)
     return max(bounds[0], least), min(bounds[1], least + int(dom.extent) - 1)
 
@@ -85,10 +83,8 @@ def _add(boxes: dict[Any, Box], region: Any, analyzer: Analyzer) -> None:
     """Widen the box of a buffer by a region."""
     box = []
     for extent in region.region:
-        first, last = _bounds(analyzer, extent.min), _bounds(analyzer, extent.extent)
-        if first is None or last is None:
-            return
-        box.append((first[0], first[1] + last[1] - 1))
+        first, last = _bounds(analyzer, extent.min)
+        box.append((first, last + _bounds(analyzer, extent.extent)[1] - 1))
     before = boxes.get(region.source, box)
     boxes[region.source] = [
         (min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True)

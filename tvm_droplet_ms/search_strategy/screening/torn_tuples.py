@@ -40,11 +40,9 @@ def torn_tuple(mod: IRModule) -> str | None:
 def chooses_by(loop: Any) -> bool:
     """True if a block in a loop has a call that TVM does not vectorize over that loop."""
     for realize in _realizations(loop.body):
-        axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        of_axes = {axis.var: value for axis, value in axes}
         calls: list[Any] = []
         structural_walk(realize.block.body, (Call, calls.append))
-        if any(_stays_scalar(call, loop.loop_var, of_axes) for call in calls):
+        if any(_stays_scalar(call, loop.loop_var, _of_axes(realize)) for call in calls):
             return True
     return False
 
@@ -61,12 +59,16 @@ def _is_torn(realize: Any, lane: Any) -> bool:
     structural_walk(realize.block.body, (Bind, bindings.append))
     if not bindings:
         return False
-    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-    of_axes = {axis.var: value for axis, value in axes}
     calls: list[Any] = []
     for binding in bindings:
         structural_walk(binding.value, (Call, calls.append))
-    return any(_stays_scalar(call, lane, of_axes) for call in calls)
+    return any(_stays_scalar(call, lane, _of_axes(realize)) for call in calls)
+
+
+def _of_axes(realize: Any) -> dict[Any, Any]:
+    """The values of a block's axes."""
+    axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    return {axis.var: value for axis, value in axes}
 
 
 def _stays_scalar(call: Any, lane: Any, of_axes: Mapping[Any, Any]) -> bool:
