@@ -76,6 +76,8 @@ def share_pasts(
     import onnx
 
     shared: dict[str, str] = {}
+    if all(node.op_type != "GroupQueryAttention" for node in model.graph.node):
+        return model, shared  # A copy has all weights.
     marked = type(model)()
     marked.CopyFrom(model)
     for node in marked.graph.node:
