@@ -203,6 +203,8 @@ def _viewed(value: Expr | None) -> Expr | None:
         for field in (each.fields if isinstance(each, relax.Tuple) else [each])
     ]
     tensors = [each for each in fields if isinstance(each.ty, relax.TensorType)]
-    shapes = [static_shape(each) for each in (value, *tensors)]
-    known = [prod(each) for each in shapes if each is not None]
-    return tensors[0] if len(tensors) == 1 and known == [known[0]] * 2 else None
+    if len(tensors) != 1:
+        return None
+    shapes = [static_shape(each) for each in (value, tensors[0])]
+    sizes = {prod(each) for each in shapes if each is not None}
+    return tensors[0] if len(sizes) < 2 else None
