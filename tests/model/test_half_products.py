@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.half_products import compute_in_bfloat16
+from tvm_droplet_ms.model.kernels.lowering_passes import lowering_passes
 from tvm_droplet_ms.model.kernels.registration import legalize_map
 from tvm_droplet_ms.model.shared_constants import share_constants
 
@@ -198,3 +199,50 @@ def test_products_of_others_in_bfloat16_keep_their_type(rows):
 
     legal = relax.transform.LegalizeOps(legalize_map())(module(make, (rows, 32)))
     assert str(legal["main"].ret_ty.dtype) == "bfloat16"
+
+
+def residual_block(builder, x):
+    """The sum of two convolutions of one input, a bias behind each, as in a network's first block."""
+    generator = np.random.default_rng(0)
+
+    def layer(data):
+        weight = constant(generator, 1, 1, 32, 16)
+        made = builder.emit(
+            relax.op.nn.conv2d(data, weight, data_layout="NHWC", kernel_layout="HWIO")
+        )
+        return builder.emit(relax.op.add(made, constant(generator, 16)))
+
+    return builder.emit(relax.op.nn.relu(builder.emit(relax.op.add(layer(x), layer(x)))))
+
+
+def test_the_later_of_two_convolutions_that_are_added_is_stored_in_bfloat16():
+    mod = module(residual_block, (1, 6, 6, 32))
+    with tvm.target.Target("llvm"):
+        half = compute_in_bfloat16()(mod)
+        lowered = tvm.transform.Sequential(lowering_passes(packs_weights=False))(half)
+    calls = [each for each in values_of(lowered["main"]) if operator_name(each) == "relax.call_tir"]
+    stored = [str(each.ty.dtype) for each in calls]
+    assert stored == ["bfloat16", "bfloat16", "float32"]  # The input, the later layer, the sum.
+    x = np.random.default_rng(1).standard_normal((1, 6, 6, 32)).astype("float32")
+    machine = relax.VirtualMachine(tvm.compile(lowered, "llvm"), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    first, first_bias, second, second_bias = (
+        each.value.numpy() for each in constants_of(mod["main"])
+    )
+    terms = [
+        rounded(x) @ rounded(weight[0, 0]) + bias
+        for weight, bias in ((first, first_bias), (second, second_bias))
+    ]
+    expected = np.maximum(terms[0] + rounded(terms[1].astype("float32")), 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+    assert np.abs(found - np.maximum(terms[0] + terms[1], 0)).max() > 1e-4
+
+
+def constants_of(function):
+    """The constants of a function, in the order of their first use."""
+    return [
+        argument
+        for value in values_of(function)
+        for argument in getattr(value, "args", ())
+        if isinstance(argument, tvm.ir.GenericConst)
+    ]

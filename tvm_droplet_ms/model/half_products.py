@@ -12,6 +12,7 @@ from tvm.ir import GenericConst, IRModule
 
 from ..search_strategy.dot_products.dot_intrinsics import HALF
 from .bindings import Bindings, Expr, Var, operator_name, values_of
+from .fusion_stops import stop_fusion
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass
 
@@ -32,6 +33,10 @@ indices or choices of it."""
 _COLORS, _RANK = 3, 4
 """The channels of an image, and the axes of a batch of them."""
 
+_ADD = "relax.add"
+_IN_KERNEL = {_ADD, *(f"relax.{name}" for name in ("subtract", "multiply")), "relax.nn.relu"}
+"""What a layer's kernel computes behind it."""
+
 _KEEP_ORDER = ("relax.nn.max_pool2d",)
 """Operators whose result is one of their inputs, whatever they are rounded to."""
 
@@ -44,7 +49,8 @@ def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
 
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
     the products are added up in float32. An input is rounded once, where it is made, and residuals
-    and activations read what was rounded, so that nothing else is stored for them. Convolutions of
+    and activations read what was rounded, so that nothing else is stored for them. Of two
+    convolutions that are added, the later one is rounded: it is stored. Convolutions of
     several groups, with channels that are not innermost or not even, and products of two
     activations but those of attention (``fuse_attention``) stay in float32.
 
@@ -75,6 +81,7 @@ class _Rounding:
 
     def __init__(self, bindings: Bindings, pads_colors: bool) -> None:
         self._pads_colors = pads_colors
+        self._bindings = bindings
         self._values = bindings.values
         layers = [self._served_layer(value) for value in bindings.values.values()]
         inputs = {layer.data for layer in layers if layer is not None}
@@ -93,10 +100,35 @@ class _Rounding:
                 return relax.op.matmul(data, weight, out_dtype="float32")
             return convolution_like(value, data, weight, out_dtype="float32")
         is_reader = operator_name(value) in _READ_ROUNDED
-        if not is_reader or not any(map(self._is_made, value.args)):
+        stored = self._stored_term(value)
+        if not is_reader or (stored is None and not any(map(self._is_made, value.args))):
             return None
-        arguments = [self._widened(each, emit) for each in value.args]
+        arguments = [
+            self._widened(each, emit, is_stored=stored is not None and each.same_as(stored))
+            for each in value.args
+        ]
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
+
+    def _stored_term(self, value: Expr) -> Var | None:
+        """The later one of two convolutions that are added: ``FuseOps`` adds to the earlier one."""
+        terms = list(value.args) if operator_name(value) == _ADD else []
+        if not terms or not all(map(self._is_of_convolution, terms)):
+            return None
+        return max(terms, key=list(self._values).index)
+
+    def _is_of_convolution(self, expr: Expr) -> bool:
+        """True for a result of a convolution's kernel that one operator reads."""
+        while isinstance(expr, relax.Var) and self._bindings.only_user(expr) is not None:
+            value = self._values.get(expr)
+            if operator_name(value) in CONVOLUTIONS:
+                return _is_half_layer(value)
+            if value is None or operator_name(value) not in _IN_KERNEL:
+                return False
+            others = [each for each in value.args if not isinstance(each, GenericConst)]
+            if len(others) != 1:
+                return False
+            (expr,) = others
+        return False
 
     def _half_of(self, constant: Expr, layer: Layer) -> Expr:
         """The weight of a layer; one that several layers share is rounded once."""
@@ -134,14 +166,24 @@ class _Rounding:
     def _is_made(self, operand: Expr) -> bool:
         return isinstance(operand, relax.Var) and operand in self._made
 
-    def _widened(self, operand: Expr, emit: Emit) -> Expr:
+    def _widened(self, operand: Expr, emit: Emit, *, is_stored: bool = False) -> Expr:
         """An operand, or what it was rounded to, in float32.
 
-        Each reader has a conversion of its own, which becomes part of its kernel.
+        Each reader has a conversion of its own, which becomes part of its kernel. ``is_stored``:
+        whether to round it for this reader.
         """
-        if not self._is_made(operand):
+        if is_stored:
+            half = emit(stop_fusion(self._round(operand, emit)))
+        elif self._is_made(operand):
+            half = self._round(operand, emit)
+        else:
             return operand
-        return emit(relax.op.astype(self._round(operand, emit), "float32"))
+        return emit(relax.op.astype(half, "float32"))
+
+
+def _is_half_layer(value: Expr) -> bool:
+    is_layer = operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
+    return is_layer and str(value.args[0].ty.dtype) == HALF
 
 
 def served_note(mod: IRModule) -> str:
@@ -155,7 +197,7 @@ def served_note(mod: IRModule) -> str:
         if operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
         and isinstance(value.args[1], GenericConst)
     ]
-    count = sum(str(each.args[0].ty.dtype) == HALF for each in layers)
+    count = sum(map(_is_half_layer, layers))
     note = f"{count} of {len(layers)} convolutions and dense layers are of bfloat16"
     if count == len(layers):
         return note

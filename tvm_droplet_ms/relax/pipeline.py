@@ -15,6 +15,7 @@ from ..host import parsed_target
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
+from ..model.residuals.overwrite import overwrite_residuals
 from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.dot_products.dot_units import VNNI, has_features
 from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
@@ -175,6 +176,6 @@ def droplet_tuning_pipeline(
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
             mod = tvm.transform.Sequential(after_applying)(mod)
-            return KeepTiles()(mod) if is_cpu else mod
+            return overwrite_residuals()(KeepTiles()(mod)) if is_cpu else mod
 
     return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")

@@ -13,6 +13,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..bindings import Bindings, Expr, operator_name
+from ..fusion_stops import drop_fusion_stops
 from ..scheduled import in_block
 from ..shared_constants import share_constants
 from .attention.fused_attention import fuse_attention
@@ -48,6 +49,7 @@ def lowering_passes(
         fold_where_constant(),
         transform.FuseOps(),
         transform.FuseTIR(),
+        drop_fusion_stops(),
         transform.DeadCodeElimination(),
         *([] if is_plain else [limit_inlining(), mark_channelwise(), share_constants()]),
     ]

@@ -27,7 +27,7 @@ _STORE_CYCLES = 40.0
 _SPACES = 4
 """The combinations that are offered."""
 
-_CLOSE = 1.5
+_CLOSE = 1.25
 """Those are offered that take up to so many times as long as the fastest."""
 
 _MOST_ADDED, _GAIN = 3, 0.9

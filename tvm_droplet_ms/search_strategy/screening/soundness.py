@@ -116,8 +116,8 @@ def _recurs(realize: Any, loops: list[Any]) -> bool:
     numbers = np.indices(extents).reshape(len(extents), -1)
     iterations = {loop.loop_var: each for loop, each in zip(loops, numbers, strict=True)}
     try:
-        rows = [_numbers(value, iterations) for value in realize.iter_values]
-        is_run = _numbers(realize.predicate, iterations).astype(bool)
+        rows = [numbers_of(value, iterations) for value in realize.iter_values]
+        is_run = numbers_of(realize.predicate, iterations).astype(bool)
     # An extent that is a variable may be a divisor.
     except (KeyError, AttributeError, FloatingPointError):
         return False
@@ -126,14 +126,14 @@ def _recurs(realize: Any, loops: list[Any]) -> bool:
     return bool(np.unique(values, axis=1).shape[1] < values.shape[1])
 
 
-def _numbers(value: Any, iterations: Mapping[Any, np.ndarray]) -> np.ndarray:
+def numbers_of(value: Any, iterations: Mapping[Any, np.ndarray]) -> np.ndarray:
     """An expression in all iterations, with 0 for other variables."""
     if isinstance(value, Var):
         return iterations.get(value, np.array(0))
     if isinstance(value, IntImm):
         return np.array(int(value))
     with np.errstate(divide="raise"):
-        operands = (_numbers(each, iterations) for each in (value.a, value.b))
+        operands = (numbers_of(each, iterations) for each in (value.a, value.b))
         return np.asarray(_OPERATORS[type(value)](*operands))
 
 

@@ -24,6 +24,7 @@ from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...compat.quiet import without_lines
 from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
+from ...model.residuals.overwrite import overwrite_residuals
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...prefetch.prefetch_weights import PrefetchWeights
@@ -202,4 +203,5 @@ def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
     scheduled = PrefetchWeights()(keep_nan()(scheduled))
-    return KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))
+    scheduled = KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))
+    return overwrite_residuals()(scheduled)
