@@ -202,7 +202,7 @@ def test_products_of_others_in_bfloat16_keep_their_type(rows):
 
 
 def residual_block(builder, x):
-    """The sum of two convolutions of one input, a bias behind each, as in a network's first block."""
+    """The sum of two convolutions of one input, a bias behind each."""
     generator = np.random.default_rng(0)
 
     def layer(data):
