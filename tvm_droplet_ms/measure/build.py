@@ -11,6 +11,7 @@ from tvm.target import Target
 from ..compat.lazy_intrinsics import import_intrinsics
 from ..compat.loop_vectorizer import without_loop_vectorizer
 from ..prefetch.prefetch_weights import PrefetchWeights
+from ..search_strategy.dot_products.rounded_vectors import RoundVectors
 from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 
 
@@ -30,7 +31,7 @@ def build_scheduled(
 
     import_intrinsics(target)
     if target.kind.name == "llvm":
-        mod = KeepTiles()(PrefetchWeights()(mod))
+        mod = RoundVectors(target)(KeepTiles()(PrefetchWeights()(mod)))
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
     # CUDA's compiler callback asks the current target for the architecture, and without one the
     # device. A device's driver reserves more addresses than a worker of the builder may have.

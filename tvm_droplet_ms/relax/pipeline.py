@@ -18,6 +18,7 @@ from ..model.prepare import prepare_graph
 from ..model.residuals.overwrite import overwrite_residuals
 from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.dot_products.dot_units import VNNI, has_features
+from ..search_strategy.dot_products.rounded_vectors import RoundVectors
 from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ..search_strategy.published.candidates import is_for_target
 from ..search_strategy.screening.native_vectors import register_floats
@@ -176,6 +177,8 @@ def droplet_tuning_pipeline(
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
             mod = tvm.transform.Sequential(after_applying)(mod)
-            return overwrite_residuals()(KeepTiles()(mod)) if is_cpu else mod
+            if not is_cpu:
+                return mod
+            return RoundVectors(target)(overwrite_residuals()(KeepTiles()(mod)))
 
     return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")

@@ -1,26 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounding of float32 to bfloat16 by an addition and a shift.
-
-TVM rounds ties to even, which takes three instructions more for each vector
-(``BF16StorageLegalize``); a tie goes away from zero here. Infinities and the NaNs that CPUs make
-stay what they are.
-"""
+"""Kernels that round float32 to bfloat16."""
 
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te
 
 from ...search_strategy.dot_products.dot_intrinsics import HALF
-
-_BITS, _HALF_BITS, _SHIFT = "uint32", "uint16", 16
-
-
-def rounded(value: Any) -> Any:
-    """An expression of float32 in bfloat16."""
-    bits = tirx.reinterpret(_BITS, value) + tirx.const(1 << (_SHIFT - 1), _BITS)
-    shifted = tirx.shift_right(bits, tirx.const(_SHIFT, _BITS))
-    return tirx.reinterpret(HALF, shifted.astype(_HALF_BITS))
+from ...search_strategy.dot_products.rounded_vectors import rounded
 
 
 def legalize_cast(builder: relax.BlockBuilder, call: Any) -> Any:

@@ -23,9 +23,6 @@ from .tile_kind import MULTIPLY, TileKind, named_kinds
 SCOPE = "local"
 """The storage scope of tiles."""
 
-SCOPE = "local"
-"""The storage scope of tiles."""
-
 _BITS = {HALF: "uint16"}
 """The type that ``BF16StorageLegalize`` makes of a buffer's, which an address has to agree with."""
 

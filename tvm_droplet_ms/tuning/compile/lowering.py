@@ -28,6 +28,7 @@ from ...model.residuals.overwrite import overwrite_residuals
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...prefetch.prefetch_weights import PrefetchWeights
+from ...search_strategy.dot_products.rounded_vectors import RoundVectors
 from ...search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ...session.errors import ModelError
 from ..frontends.imported import first_line
@@ -161,7 +162,7 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
     """
     passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
-        scheduled = tvm.transform.Sequential(passes)(_schedule(lowered, database))
+        scheduled = tvm.transform.Sequential(passes)(_schedule(lowered, database, target))
     return tvm.compile(scheduled, without_loop_vectorizer(target))
 
 
@@ -182,7 +183,7 @@ class ModelBuilder:
     ) -> LinkedModel:
         """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
-            scheduled = _schedule(lowered, database)
+            scheduled = _schedule(lowered, database, self._target)
             # What packs weights and the kernels themselves, before the first is waited for.
             self._objects.begin(kernels_of(scheduled), late_at)
             packed = self._pack(scheduled, late_at)
@@ -198,10 +199,10 @@ class ModelBuilder:
         return LinkedModel(mod, paths, self._objects, self._target, kernels)
 
 
-def _schedule(lowered: IRModule, database: ms.Database) -> IRModule:
+def _schedule(lowered: IRModule, database: ms.Database, target: Target) -> IRModule:
     """Apply schedules, with the packing of weights in functions of their own."""
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
     scheduled = PrefetchWeights()(keep_nan()(scheduled))
     scheduled = KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))
-    return overwrite_residuals()(scheduled)
+    return RoundVectors(target)(overwrite_residuals()(scheduled))

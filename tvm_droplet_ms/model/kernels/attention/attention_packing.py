@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from ....search_strategy.dot_products.dot_intrinsics import HALF
-from ..half_cast import rounded
+from ....search_strategy.dot_products.rounded_vectors import rounded
 
 LANES = 16
 """The scores of a vector."""
