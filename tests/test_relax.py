@@ -315,3 +315,17 @@ def test_one_database_serves_the_pipeline_and_tune(model, arguments, tmp_path, u
     assert_close(
         run_forward(again, target, arguments[:1]), run_forward(model[0], target, arguments)
     )
+
+
+def test_a_limit_hands_on_a_nan(tmp_path):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 64), "float32"))
+    with builder.function("forward", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.nn.relu(x))
+        builder.emit_func_output(result)
+    target = Target({"kind": "llvm", "num-cores": 1})
+    applied = pipeline(total_trials=0, target=target, work_dir=str(tmp_path))(builder.get())
+    given = np.tile(np.array([np.nan, -1.0, 2.0, -np.inf], "float32"), (2, 16))
+    found = run_forward(applied, target, [tvm.runtime.tensor(given)])
+    np.testing.assert_array_equal(found, np.tile(np.array([np.nan, 0.0, 2.0, 0.0]), (2, 16)))

@@ -110,7 +110,7 @@ class _Rounding:
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
 
     def _stored_term(self, value: Expr) -> Var | None:
-        """The later one of two convolutions that are added: ``FuseOps`` adds to the earlier one."""
+        """The later term of two convolutions that are added: ``FuseOps`` adds to the earlier."""
         terms = list(value.args) if operator_name(value) == _ADD else []
         if not terms or not all(map(self._is_of_convolution, terms)):
             return None

@@ -18,6 +18,7 @@ from .folding.tap_sums import split_taps
 from .folding.taps import drop_taps
 from .half_products import compute_in_bfloat16
 from .integers.integer_products import compute_in_integers
+from .integers.whole_floats import keep_whole_floats
 from .layout.channel_padding import VECTOR, pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
 from .layout.convertible import drop_dropouts, expand_clips, place_constants
@@ -90,6 +91,8 @@ def prepare_graph(
             sink_shuffles(),
             sink_reshapes(),
             pad_channels(lanes),
+            relax.transform.DeadCodeElimination(),
+            keep_whole_floats(),
             relax.transform.DeadCodeElimination(),
             *([compute_in_bfloat16(pads_colors=pads_colors)] if halves else []),
             share_constants(),

@@ -23,6 +23,7 @@ from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ..search_strategy.published.candidates import is_for_target
 from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
+from ..tuning.compile.keep_nan import keep_nan
 from .module_tuner import check_trials, make_tuner
 
 
@@ -160,9 +161,9 @@ def droplet_tuning_pipeline(
         relax.transform.CanonicalizeBindings(),
         *lowering_passes(is_plain=not is_cpu, packs_weights=cpu_weight_prepack),
     ]
-    after_applying = []
+    after_applying = [keep_nan()] if is_cpu else []
     if cpu_weight_prepack:
-        after_applying = [
+        after_applying += [
             *([PrefetchWeights()] if is_cpu else []),
             relax.transform.SplitLayoutRewritePreproc(),
             relax.transform.LiftTransformParams(),

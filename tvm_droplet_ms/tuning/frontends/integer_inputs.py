@@ -19,10 +19,11 @@ _COPIES = {
     "relax." + name
     for name in (
         "reshape permute_dims squeeze expand_dims flatten strided_slice split broadcast_to repeat "
-        "tile flip concat astype add subtract where maximum minimum clip"
+        "tile flip concat astype add subtract where maximum minimum clip mod floor_mod"
     ).split()
 }
-"""Operators that pass indices on. Importers add an extent to negative ones, and clip them."""
+"""Operators that pass indices on. Importers add an extent to negative ones, and clip them; of a
+circular cache, they take the remainder."""
 
 _COMPARISONS = {
     "relax." + name

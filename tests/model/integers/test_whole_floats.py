@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole numbers that stay floats within a kernel, and bytes between kernels."""
+
+import numpy as np
+import pytest
+from onnx_models import value
+from operator_runs import run_here
+from quantized_graphs import TYPES, Builder
+from test_integer_products import as_written
+
+import tvm
+from tvm_droplet_ms.model.bindings import operator_name, values_of
+from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.compile.lowering import lower
+from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
+
+TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+SHAPE = [1, 8, 6, 6]
+
+
+def first_block(seed, dtype, *, swaps=False):
+    """A block of a residual network with a convolution on each side, as quantisers write it.
+
+    ``swaps``: whether the second convolution's branch is written first.
+    """
+    builder = Builder(seed, dtype)
+
+    def branch(data, channels, outputs):
+        bias = builder.constant(builder.random.standard_normal(outputs).astype(np.float32))
+        return builder.add("Conv", data, builder.weight(outputs, channels, 1, 1), bias)
+
+    data = builder.requantize("x")
+    if swaps:
+        shortcut = builder.requantize(branch(data, 8, 16))
+    inner = builder.requantize(builder.add("Relu", branch(data, 8, 12)))
+    main = builder.requantize(branch(inner, 12, 16))
+    if not swaps:
+        shortcut = builder.requantize(branch(data, 8, 16))
+    total = builder.requantize(builder.add("Relu", builder.add("Add", main, shortcut)))
+    output = builder.add("QuantizeLinear", total, *builder.parameters(0.05, point=60))
+    return builder.model([value("x", SHAPE)], output, TYPES[dtype][0])
+
+
+def normalized(seed, dtype):
+    """A convolution, a scale for each channel that is quantised by itself, and a product."""
+    builder = Builder(seed, dtype)
+    data = builder.requantize("x")
+    data = builder.requantize(builder.add("Conv", data, builder.weight(12, 8, 1, 1)))
+    scales = builder.random.uniform(0.5, 2.0, (12, 1, 1)).astype(np.float32)
+    data = builder.requantize(builder.add("Mul", data, builder.constant(scales)))
+    data = builder.add("Conv", data, builder.weight(16, 12, 1, 1))
+    output = builder.add("QuantizeLinear", data, *builder.parameters(0.05, point=60))
+    return builder.model([value("x", SHAPE)], output, TYPES[dtype][0])
+
+
+def stored(made):
+    """The types of what the kernels of a model hand on."""
+    with TARGET:
+        lowered = lower(prepare_graph()(import_onnx(made).mod), TARGET)
+    calls = [each for each in values_of(lowered["main"]) if operator_name(each) == "relax.call_tir"]
+    return [str(each.ty.dtype) for each in calls]
+
+
+def bytes_made(made):
+    """How often a prepared model makes bytes."""
+    with TARGET:
+        prepared = prepare_graph()(import_onnx(made).mod)
+    return sum(
+        operator_name(each) == "relax.astype" and str(each.ty.dtype) in TYPES
+        for each in values_of(prepared["main"])
+    )
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sums_of_two_products_are_those_of_onnx_runtime(seed, swaps, dtype):
+    made = first_block(seed, dtype, swaps=swaps)
+    x = np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+    (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
+    assert len(np.unique(expected)) > 5
+    steps = np.abs(found.astype(int) - expected.astype(int))
+    assert steps.max() <= 1
+    assert np.count_nonzero(steps) <= 2
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+def test_bytes_are_stored_between_kernels(swaps):
+    assert set(stored(first_block(0, "uint8", swaps=swaps))) == {"uint8"}
+
+
+def test_no_bytes_are_made_for_the_kernel_itself():
+    """Of the input, the inner layer, the shortcut and the output; not of the sum's terms."""
+    made = first_block(0, "uint8")
+    assert bytes_made(made) == 4
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_scale_behind_a_convolution_is_in_its_kernel(seed, dtype):
+    made = normalized(seed, dtype)
+    x = np.random.default_rng(seed).standard_normal(SHAPE).astype(np.float32)
+    (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
+    steps = np.abs(found.astype(int) - expected.astype(int))
+    assert len(np.unique(expected)) > 5
+    assert steps.max() <= 1
+    assert np.count_nonzero(steps) <= 2

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes where numbers are stored between kernels, and whole floats where they are not."""
+
+import math
+
+import tvm
+from tvm import relax
+
+from ..bindings import Bindings, Expr, Var, array_of, operator_name
+from ..fusion_stops import stop_fusion
+from ..layers import CONVOLUTIONS
+from ..rewriting import Emit, Rewrite, binding_pass
+from .quantized_values import BYTES, known_number
+
+_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+
+_ELEMENTWISE = {
+    f"relax.{name}"
+    for name in "add subtract multiply divide maximum minimum clip round astype nn.relu".split()
+}
+
+_PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
+
+
+def keep_whole_floats() -> tvm.transform.Pass:
+    """Make a pass that leaves out bytes which only the kernel that makes them reads.
+
+    What was rounded and limited to the range of a byte is a whole number. Made a byte, widened, and
+    moved by the zero point, it is that number less the zero point, exactly, in any of the types. Of
+    two products that are added the later term is stored (``FuseOps`` adds to the earlier one): as
+    bytes, and not as what they are dequantised to. Returns the pass. It is for a prepared graph,
+    whose layout stays.
+    """
+
+    def make_rewrite(bindings: Bindings) -> Rewrite:
+        def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
+            found = _whole_float(bindings, var, value)
+            if found is None:
+                return None
+            stored, wide, zero = found
+            if _is_stored(bindings, var):
+                wide = emit(relax.op.astype(emit(stop_fusion(stored)), "float32"))
+            return relax.op.subtract(wide, relax.const(float(zero), "float32"))
+
+        return rewrite
+
+    return binding_pass("KeepWholeFloats", make_rewrite, ["relax.astype"])
+
+
+def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, Var, int] | None:
+    """Bytes that one reader widens, the whole floats they are made of, and the zero point."""
+    if operator_name(value) != "relax.astype" or str(value.ty.dtype) != "float32":
+        return None
+    reader, data, zero = var, value.args[0], 0
+    shifted = bindings.call_of(data, "relax.subtract")
+    if shifted is not None and str(shifted.ty.dtype) == "int32":
+        number = known_number(bindings, shifted.args[1])
+        if number is None or not _is_read_by(bindings, data, reader):
+            return None
+        reader, data, zero = data, shifted.args[0], int(number)
+    wide = bindings.call_of(data, "relax.astype")
+    if wide is not None and str(wide.ty.dtype) == "int32":
+        if not _is_read_by(bindings, data, reader):
+            return None
+        reader, data = data, wide.args[0]
+    narrow = bindings.call_of(data, "relax.astype")
+    if narrow is None or str(narrow.ty.dtype) not in BYTES:
+        return None
+    if not _is_read_by(bindings, data, reader) or not _is_whole(bindings, narrow):
+        return None
+    return data, narrow.args[0], zero
+
+
+def _is_read_by(bindings: Bindings, data: Expr, reader: Var) -> bool:
+    user = bindings.only_user(data)
+    return user is not None and user.same_as(reader)
+
+
+def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
+    """True if what becomes bytes was rounded, and limited to what they hold."""
+    low, high = -math.inf, math.inf
+    value = bindings.value_of(narrow.args[0])
+    while (bounds := _bounds(bindings, value)) is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        value = bindings.value_of(value.args[0])
+    if operator_name(value) == "relax.add":
+        number = known_number(bindings, value.args[1])
+        if number is None or number != int(number):
+            return False
+        value = bindings.value_of(value.args[0])
+    least, most = _RANGES[str(narrow.ty.dtype)]
+    return operator_name(value) == "relax.round" and least <= low and high <= most
+
+
+def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
+    """What an operator limits numbers to; None for one that does not limit them."""
+    name = operator_name(value).removeprefix("relax.")
+    if name == "nn.relu":
+        return 0.0, math.inf
+    if name == "clip":
+        return float(value.args[1].value), float(value.args[2].value)
+    number = known_number(bindings, value.args[1]) if name in ("maximum", "minimum") else None
+    if number is None:
+        return None
+    return (float(number), math.inf) if name == "maximum" else (-math.inf, float(number))
+
+
+def _is_stored(bindings: Bindings, var: Var) -> bool:
+    """True if the kernel of another product adds a value to its own."""
+    order = list(bindings.values)
+    current = var
+    while (user := bindings.only_user(current)) is not None and user in bindings.values:
+        value = bindings.values[user]
+        if operator_name(value) not in _ELEMENTWISE:
+            return False
+        others = [each for each in _tensors(bindings, value) if not each.same_as(current)]
+        if others:
+            is_choice = all(_is_of_product(bindings, each) for each in (current, others[0]))
+            return is_choice and order.index(others[0]) < order.index(current)
+        current = user
+    return False
+
+
+def _is_of_product(bindings: Bindings, expr: Expr) -> bool:
+    """True if a product's kernel makes a value for one reader."""
+    while isinstance(expr, relax.Var) and bindings.only_user(expr) is not None:
+        value = bindings.values.get(expr)
+        if value is None:
+            return False
+        if operator_name(value) in _PRODUCTS:
+            return True
+        operands = _tensors(bindings, value)
+        if operator_name(value) not in _ELEMENTWISE or len(operands) != 1:
+            return False
+        (expr,) = operands
+    return False
+
+
+def _tensors(bindings: Bindings, value: Expr) -> list[Var]:
+    """The operands of a call that are not known."""
+    return [
+        each
+        for each in value.args
+        if isinstance(each, relax.Var) and array_of(bindings.value_of(each)) is None
+    ]
