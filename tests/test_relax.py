@@ -24,6 +24,7 @@ from tvm_droplet_ms import DropletTuneIRMod, open_database
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.search_strategy.explorers import EvolutionaryExplorer, RandomExplorer
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 SMALL_SEARCH = {"explore_trials": 2}
@@ -109,7 +110,14 @@ def test_pipeline_rejects_what_it_does_not_know_or_is_out_of_range(options, mess
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [({}, "none"), ({"explorer": "evolutionary"}, "xgb"), ({"cost_model": "random"}, "random")],
+    [
+        ({}, "none"),
+        ({"explorer": "known"}, "none"),
+        ({"explorer": RandomExplorer()}, "none"),
+        ({"explorer": "evolutionary"}, "xgb"),
+        ({"explorer": EvolutionaryExplorer()}, "xgb"),
+        ({"cost_model": "random"}, "random"),
+    ],
 )
 def test_pipeline_trains_cost_model_only_if_search_uses_it(
     options, expected, model, tmp_path, monkeypatch

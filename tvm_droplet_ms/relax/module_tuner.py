@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from ..compat import fast_tune_contexts
 from ..search_strategy import DropletStrategy
+from ..search_strategy.explorers import EvolutionaryExplorer, SeededExplorer
 from ..session.database import writing_database
 from ..tuning.written_records import WrittenRecords
 
@@ -47,7 +48,7 @@ def make_tuner(
         check_trials("max_trials_per_task", max_trials_per_task, 1)
     check_trials("num_trials_per_iter", num_trials_per_iter, 1)
     if cost_model is None:
-        cost_model = "none" if strategy_options.get("explorer", "random") == "random" else "xgb"
+        cost_model = "xgb" if _asks_cost_model(strategy_options.get("explorer")) else "none"
     tune = partial(
         ms.relax_integration.tune_relax,
         target=target,
@@ -79,6 +80,13 @@ def make_tuner(
         return own
 
     return tune_module
+
+
+def _asks_cost_model(explorer: object) -> bool:
+    """True if an explorer, by its name or itself, asks the cost model that TVM trains."""
+    if isinstance(explorer, SeededExplorer):
+        return _asks_cost_model(explorer.explorer)
+    return explorer == "evolutionary" or isinstance(explorer, EvolutionaryExplorer)
 
 
 @contextmanager

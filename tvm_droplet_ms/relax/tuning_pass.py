@@ -63,7 +63,7 @@ def DropletTuneIRMod(
         last line is cut off first.
     cost_model : CostModel or str, optional
         The cost model that TVM trains beside the search. Defaults to "none", because the strategy
-        asks its own prior; or to "xgb" with an ``explorer`` other than "random", which asks it.
+        asks its own prior; or to "xgb" with an evolutionary ``explorer``, which asks it.
     seed : int, optional
         Seed of all random choices.
     strategy_options : Mapping[str, Any], optional
