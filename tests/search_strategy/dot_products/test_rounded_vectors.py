@@ -108,3 +108,37 @@ def test_each_lane_has_its_own_operands():
     library["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(bias), out)
     expected = np.maximum(2 * (data + bias), 9).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(out.numpy().astype("f4"), expected.astype("f4"))
+
+
+OPERATORS = {
+    "floor": (lambda x: te.floor(x), np.floor),
+    "absolute": (lambda x: te.abs(x), np.abs),
+    "bits": (
+        lambda x: tirx.reinterpret(
+            "float32", tirx.reinterpret("int32", x) + tirx.const(1 << 23, "int32")
+        ),
+        lambda x: 2 * x,
+    ),
+    "choice": (
+        lambda x: tirx.Select(x < tirx.const(0.0, "float32"), x * x, x),
+        lambda x: np.where(x < 0, x * x, x),
+    ),
+    "whole": (
+        lambda x: tirx.shift_left(x.astype("int32"), tirx.const(2, "int32")).astype("float32"),
+        lambda x: 4 * np.trunc(x),
+    ),
+}
+
+
+@has_instruction
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_those_of_numpy(name):
+    make, expected = OPERATORS[name]
+    made = RoundVectors(HOST)(scheduled(make))
+    assert calls(made) == (0, 1)
+    data = np.random.default_rng(0).uniform(-50, 50, (ROWS, COLUMNS)).astype("float32")
+    out = tvm.runtime.empty(data.shape, "bfloat16")
+    zeros = tvm.runtime.tensor(np.zeros(COLUMNS, "float32"))
+    tvm.tirx.build(made, target=HOST)["main"](tvm.runtime.tensor(data), zeros, out)
+    wanted = expected(data).astype(ml_dtypes.bfloat16).astype("f4")
+    np.testing.assert_array_equal(out.numpy().astype("f4"), wanted)

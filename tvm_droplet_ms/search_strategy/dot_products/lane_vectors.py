@@ -17,14 +17,11 @@ LANES = 16
 """The lanes of a vector of float32."""
 
 _ELEMENTWISE = (
-    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max,
+    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.LShift, tirx.RShift,
     tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or,
 )  # fmt: skip
 
-_CALLS = {
-    f"tirx.{name}"
-    for name in "reinterpret exp tanh sqrt round fabs shift_left shift_right bitwise_and".split()
-}
+_CALLS = {f"tirx.{name}" for name in "reinterpret exp tanh sqrt round floor fabs".split()}
 
 
 class UnknownError(Exception):
@@ -103,6 +100,9 @@ class LaneVector:
         """An expression in all lanes."""
         if not self._mentions(value):
             return tirx.Broadcast(value, LANES)
+        if value.same_as(self._lane):
+            zero, one = (tirx.const(n, str(value.ty.dtype)) for n in (0, 1))
+            return tirx.Ramp(zero, one, LANES)
         if isinstance(value, TensorLoad):
             if not any(self._mentions(self._analyzer.simplify(each)) for each in value.indices):
                 return tirx.Broadcast(value, LANES)
@@ -118,7 +118,7 @@ class LaneVector:
                 *map(self._vector, (value.condition, value.true_value, value.false_value))
             )
         if isinstance(value, Call) and str(getattr(value.op, "name", "")) in _CALLS:
-            return Call(_lanes_of(value), value.op, list(map(self._vector, value.args)))
+            return tirx.call_intrin(_lanes_of(value), value.op, *map(self._vector, value.args))
         raise UnknownError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
-from tvm import te, tirx, topi
+from tvm import te, tirx
 
 from .attention_packing import (
     LANES,
@@ -116,7 +116,7 @@ def attention(
     logits = compute_stage(by_panel, logit, "logits")
     largest = _over_row(by_panel, logits, te.max, tirx.max, "largest")
     shifted = compute_stage(by_panel, lambda *at: logits[at] - largest[at[:-2]], "shifted")
-    exponentials = topi.fast_exp(shifted)
+    exponentials = packing.exponentials(shifted)
     weight_of_lane, weight = packing.weights(padded_rows, exponentials)
     total = _over_row(by_panel, weight_of_lane, te.sum, lambda a, b: a + b, "total")
     n = te.reduce_axis((0, packing.summed), "n")
