@@ -12,7 +12,6 @@ from tvm.ir import GenericConst, IRModule
 
 from ..search_strategy.dot_products.dot_intrinsics import HALF
 from .bindings import Bindings, Expr, Var, operator_name, values_of
-from .fusion_stops import stop_fusion
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass
 
@@ -33,10 +32,6 @@ indices or choices of it."""
 _COLORS, _RANK = 3, 4
 """The channels of an image, and the axes of a batch of them."""
 
-_ADD = "relax.add"
-_IN_KERNEL = {_ADD, *(f"relax.{name}" for name in ("subtract", "multiply")), "relax.nn.relu"}
-"""What a layer's kernel computes behind it."""
-
 _KEEP_ORDER = ("relax.nn.max_pool2d",)
 """Operators whose result is one of their inputs, whatever they are rounded to."""
 
@@ -49,8 +44,7 @@ def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
 
     Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
     the products are added up in float32. An input is rounded once, where it is made, and residuals
-    and activations read what was rounded, so that nothing else is stored for them. Of two
-    convolutions that are added, the later one is rounded: it is stored. Convolutions of
+    and activations read what was rounded, so that nothing else is stored for them. Convolutions of
     several groups, with channels that are not innermost or not even, and products of two
     activations but those of attention (``fuse_attention``) stay in float32.
 
@@ -81,7 +75,6 @@ class _Rounding:
 
     def __init__(self, bindings: Bindings, pads_colors: bool) -> None:
         self._pads_colors = pads_colors
-        self._bindings = bindings
         self._values = bindings.values
         layers = [self._served_layer(value) for value in bindings.values.values()]
         inputs = {layer.data for layer in layers if layer is not None}
@@ -100,35 +93,10 @@ class _Rounding:
                 return relax.op.matmul(data, weight, out_dtype="float32")
             return convolution_like(value, data, weight, out_dtype="float32")
         is_reader = operator_name(value) in _READ_ROUNDED
-        stored = self._stored_term(value)
-        if not is_reader or (stored is None and not any(map(self._is_made, value.args))):
+        if not is_reader or not any(map(self._is_made, value.args)):
             return None
-        arguments = [
-            self._widened(each, emit, is_stored=stored is not None and each.same_as(stored))
-            for each in value.args
-        ]
+        arguments = [self._widened(each, emit) for each in value.args]
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
-
-    def _stored_term(self, value: Expr) -> Var | None:
-        """The later term of two convolutions that are added: ``FuseOps`` adds to the earlier."""
-        terms = list(value.args) if operator_name(value) == _ADD else []
-        if not terms or not all(map(self._is_of_convolution, terms)):
-            return None
-        return max(terms, key=list(self._values).index)
-
-    def _is_of_convolution(self, expr: Expr) -> bool:
-        """True for a result of a convolution's kernel that one operator reads."""
-        while isinstance(expr, relax.Var) and self._bindings.only_user(expr) is not None:
-            value = self._values.get(expr)
-            if operator_name(value) in CONVOLUTIONS:
-                return _is_half_layer(value)
-            if value is None or operator_name(value) not in _IN_KERNEL:
-                return False
-            others = [each for each in value.args if not isinstance(each, GenericConst)]
-            if len(others) != 1:
-                return False
-            (expr,) = others
-        return False
 
     def _half_of(self, constant: Expr, layer: Layer) -> Expr:
         """The weight of a layer; one that several layers share is rounded once."""
@@ -166,22 +134,18 @@ class _Rounding:
     def _is_made(self, operand: Expr) -> bool:
         return isinstance(operand, relax.Var) and operand in self._made
 
-    def _widened(self, operand: Expr, emit: Emit, *, is_stored: bool = False) -> Expr:
+    def _widened(self, operand: Expr, emit: Emit) -> Expr:
         """An operand, or what it was rounded to, in float32.
 
-        Each reader has a conversion of its own, which becomes part of its kernel. ``is_stored``:
-        whether to round it for this reader.
+        Each reader has a conversion of its own, which becomes part of its kernel.
         """
-        if is_stored:
-            half = emit(stop_fusion(self._round(operand, emit)))
-        elif self._is_made(operand):
-            half = self._round(operand, emit)
-        else:
+        if not self._is_made(operand):
             return operand
-        return emit(relax.op.astype(half, "float32"))
+        return emit(relax.op.astype(self._round(operand, emit), "float32"))
 
 
-def _is_half_layer(value: Expr) -> bool:
+def is_half_layer(value: Expr) -> bool:
+    """True for a convolution, or a matrix product, of bfloat16."""
     is_layer = operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
     return is_layer and str(value.args[0].ty.dtype) == HALF
 
@@ -197,7 +161,7 @@ def served_note(mod: IRModule) -> str:
         if operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
         and isinstance(value.args[1], GenericConst)
     ]
-    count = sum(map(_is_half_layer, layers))
+    count = sum(map(is_half_layer, layers))
     note = f"{count} of {len(layers)} convolutions and dense layers are of bfloat16"
     if count == len(layers):
         return note

@@ -9,8 +9,10 @@ from quantized_graphs import TYPES, Builder
 from test_integer_products import as_written
 
 import tvm
+from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.tuning.compile.keep_nan import keep_nan
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
@@ -105,3 +107,43 @@ def test_a_scale_behind_a_convolution_is_in_its_kernel(seed, dtype):
     assert len(np.unique(expected)) > 5
     assert steps.max() <= 1
     assert np.count_nonzero(steps) <= 2
+
+
+def limited(low, high, dtype="float32"):
+    """What a rounded number is limited to before it becomes a byte, and then a float again."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 16), dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            rounded = builder.emit(relax.op.round(x))
+            whole = builder.emit(relax.op.clip(rounded, low, high))
+            found = builder.emit(relax.op.astype(whole, "uint8"))
+            result = builder.emit_output(relax.op.astype(found, "float32"))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize("bounds", [(0, 255), (0.5, 200.5), (0, 6.3), (3, 17)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_limits_of_all_kinds(bounds, dtype):
+    with TARGET:
+        mod = lower(prepare_graph()(limited(*bounds, dtype)), TARGET)
+    x = np.linspace(-20, 300, 64).reshape(4, 16).astype(dtype)
+    machine = tvm.relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    expected = np.clip(np.round(x), *bounds).astype("uint8").astype("float32")
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_nan_is_what_onnx_runtime_makes_of_it():
+    builder = Builder(0)
+    output = builder.add("Sigmoid", builder.requantize("x"))
+    made = builder.model([value("x", [4, 16])], output)
+    x = np.full((4, 16), np.nan, "float32")
+    x[:, 1] = 1.0
+    (expected,) = as_written(made, {"x": x})
+    with TARGET:
+        lowered = keep_nan()(lower(prepare_graph()(import_onnx(made).mod), TARGET))
+    machine = tvm.relax.VirtualMachine(tvm.compile(lowered, TARGET), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)

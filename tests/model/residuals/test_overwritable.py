@@ -101,6 +101,18 @@ def test_a_result_that_is_computed_twice_is_kept():
     assert overwritable(repeated(times=2)) == []
 
 
+def test_a_loop_that_begins_elsewhere_is_left_alone():
+    @T.prim_func(s_tir=True)
+    def kernel(data: T.Buffer((8,), "float32"), result: T.Buffer((8,), "float32")):
+        with T.sblock("root"):
+            for i in T.serial(1, 9):
+                with T.sblock("result"):
+                    x = T.axis.spatial(8, i - 1)
+                    result[x] = data[x] + T.float32(1)
+
+    assert overwritable(kernel) == []
+
+
 def repeated(times):
     """A kernel that stores each element in so many iterations of a loop."""
 

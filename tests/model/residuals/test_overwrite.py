@@ -9,6 +9,7 @@ from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.residuals.overwrite import overwrite_residuals
 
 SHAPE = (4, 8)
+TABLE = np.arange(32, dtype="float32").reshape(SHAPE)
 
 
 def doubled(data):
@@ -97,6 +98,12 @@ def once_of_twice(builder, x):
     return builder.emit_te(added, after, x)
 
 
+def made_of_a_constant(builder, x):
+    """The first kernel is run when the model is compiled: its result becomes a constant."""
+    before = builder.emit_te(doubled, relax.const(TABLE))
+    return builder.emit_te(added, x, before)
+
+
 def of(make, x):
     """What NumPy computes for each of the functions above."""
     plus = lambda one, other: one.sum(axis=1, keepdims=True) + other  # noqa: E731
@@ -110,6 +117,7 @@ def of(make, x):
         viewed: [twice.reshape(8, 4), plus(x, twice)],
         both_operands: [plus(twice, twice)],
         once_of_twice: [plus(plus(x, twice), x)],
+        made_of_a_constant: [plus(x, 2 * TABLE)],
     }[make]
 
 
@@ -125,6 +133,7 @@ def of(make, x):
         (viewed, 0),
         (both_operands, 0),
         (once_of_twice, 0),
+        (made_of_a_constant, 0),
     ],
 )
 def test_operands_that_are_done_with_are_overwritten(make, count):
@@ -144,6 +153,25 @@ def test_a_result_of_the_function_is_kept():
         builder.emit_func_output(returned(builder, x))
     mod = builder.get()
     assert overwrites(overwrite_residuals()(mod)) == 0
+
+
+def test_a_kernel_that_a_branch_calls_too_stays_as_it_is():
+    mod = module(residual)
+    (kernel,) = (each for each in mod.get_global_vars() if each.name_hint == "added")
+    kind = relax.TensorType(SHAPE, "float32")
+    builder = relax.BlockBuilder(mod)
+    x, y = (relax.Var(name, kind) for name in "xy")
+    condition = relax.Var("condition", relax.TensorType((), "bool"))
+
+    def branch(*operands):
+        variable = relax.Var("sum", kind)
+        call = relax.call_tir(kernel, list(operands), kind)
+        return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(variable, call)])], variable)
+
+    with builder.function("other", [x, y, condition]):
+        chosen = builder.emit(relax.If(condition, branch(x, y), branch(y, x)))
+        builder.emit_func_output(chosen)
+    assert overwrites(overwrite_residuals()(builder.get())) == 0
 
 
 def test_other_calls_of_the_kernel_stay_right():

@@ -110,6 +110,23 @@ def test_each_lane_has_its_own_operands():
     np.testing.assert_array_equal(out.numpy().astype("f4"), expected.astype("f4"))
 
 
+@has_instruction
+def test_an_operand_that_several_lanes_share():
+    data = te.placeholder((ROWS, COLUMNS), name="data")
+    scale = te.placeholder((COLUMNS // 16,), name="scale")
+    result = te.compute(
+        (ROWS, COLUMNS), lambda i, j: rounded(data[i, j] * scale[j // 16]), name="result"
+    )
+    schedule = Schedule(te.create_prim_func([data, scale, result], index_dtype_override="int64"))
+    _, inner, lane = schedule.split(schedule.get_loops("result")[1], [None, 2, 16])
+    schedule.vectorize(lane)
+    library = tvm.tirx.build(RoundVectors(HOST)(schedule.mod), target=HOST)
+    x, scales = np.ones((ROWS, COLUMNS), "float32"), np.arange(6, dtype="float32")
+    out = tvm.runtime.empty(x.shape, "bfloat16")
+    library["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(scales), out)
+    np.testing.assert_array_equal(out.numpy().astype("f4"), x * np.repeat(scales, 16))
+
+
 OPERATORS = {
     "floor": (lambda x: te.floor(x), np.floor),
     "absolute": (lambda x: te.abs(x), np.abs),

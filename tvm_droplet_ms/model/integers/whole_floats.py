@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes where numbers are stored between kernels, and whole floats where they are not."""
+"""Whole numbers that stay floats: a kernel need not make bytes of what it dequantises next."""
 
 import math
+
+import numpy as np
 
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, operator_name
-from ..fusion_stops import stop_fusion
+from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from ..layers import CONVOLUTIONS
 from ..rewriting import Emit, Rewrite, binding_pass
 from .quantized_values import BYTES, known_number
@@ -19,6 +20,9 @@ _ELEMENTWISE = {
     for name in "add subtract multiply divide maximum minimum clip round astype nn.relu".split()
 }
 
+_MOST_ZERO = 1 << 23
+"""The largest zero point that float32 subtracts exactly."""
+
 _PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
 
 
@@ -26,20 +30,17 @@ def keep_whole_floats() -> tvm.transform.Pass:
     """Make a pass that leaves out bytes which only the kernel that makes them reads.
 
     What was rounded and limited to the range of a byte is a whole number. Made a byte, widened, and
-    moved by the zero point, it is that number less the zero point, exactly, in any of the types. Of
-    two products that are added the later term is stored (``FuseOps`` adds to the earlier one): as
-    bytes, and not as what they are dequantised to. Returns the pass. It is for a prepared graph,
-    whose layout stays.
+    moved by the zero point, it is that number less the zero point, exactly, in any of the types.
+    What is stored for another kernel (``is_stored``) stays bytes. Returns the pass. It is for a
+    prepared graph, whose layout stays.
     """
 
     def make_rewrite(bindings: Bindings) -> Rewrite:
         def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
             found = _whole_float(bindings, var, value)
-            if found is None:
+            if found is None or is_stored(bindings, var):
                 return None
-            stored, wide, zero = found
-            if _is_stored(bindings, var):
-                wide = emit(relax.op.astype(emit(stop_fusion(stored)), "float32"))
+            wide, zero = found
             return relax.op.subtract(wide, relax.const(float(zero), "float32"))
 
         return rewrite
@@ -47,15 +48,18 @@ def keep_whole_floats() -> tvm.transform.Pass:
     return binding_pass("KeepWholeFloats", make_rewrite, ["relax.astype"])
 
 
-def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, Var, int] | None:
-    """Bytes that one reader widens, the whole floats they are made of, and the zero point."""
+def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, int] | None:
+    """The whole floats that bytes are made of for one reader, and the zero point; or None."""
     if operator_name(value) != "relax.astype" or str(value.ty.dtype) != "float32":
         return None
     reader, data, zero = var, value.args[0], 0
     shifted = bindings.call_of(data, "relax.subtract")
     if shifted is not None and str(shifted.ty.dtype) == "int32":
         number = known_number(bindings, shifted.args[1])
-        if number is None or not _is_read_by(bindings, data, reader):
+        is_same = static_shape(shifted) == static_shape(shifted.args[0])
+        if number is None or not is_same or not _is_read_by(bindings, data, reader):
+            return None
+        if abs(int(number)) > _MOST_ZERO:
             return None
         reader, data, zero = data, shifted.args[0], int(number)
     wide = bindings.call_of(data, "relax.astype")
@@ -68,7 +72,7 @@ def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, Var, i
         return None
     if not _is_read_by(bindings, data, reader) or not _is_whole(bindings, narrow):
         return None
-    return data, narrow.args[0], zero
+    return narrow.args[0], zero
 
 
 def _is_read_by(bindings: Bindings, data: Expr, reader: Var) -> bool:
@@ -85,11 +89,12 @@ def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
         value = bindings.value_of(value.args[0])
     if operator_name(value) == "relax.add":
         number = known_number(bindings, value.args[1])
-        if number is None or number != int(number):
+        if number is None or not np.isfinite(number) or number != int(number):
             return False
         value = bindings.value_of(value.args[0])
     least, most = _RANGES[str(narrow.ty.dtype)]
-    return operator_name(value) == "relax.round" and least <= low and high <= most
+    is_rounded = operator_name(value) == "relax.round" and str(value.ty.dtype) == "float32"
+    return is_rounded and least <= low and high <= most and low == int(low) and high == int(high)
 
 
 def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
@@ -105,8 +110,12 @@ def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
     return (float(number), math.inf) if name == "maximum" else (-math.inf, float(number))
 
 
-def _is_stored(bindings: Bindings, var: Var) -> bool:
-    """True if the kernel of another product adds a value to its own."""
+def is_stored(bindings: Bindings, var: Var) -> bool:
+    """True if the kernel of another product adds a value, which is stored for it.
+
+    Of two products that are added, ``FuseOps`` adds to the one whose term is bound earlier.
+    ``var``: bound in the block.
+    """
     order = list(bindings.values)
     current = var
     while (user := bindings.only_user(current)) is not None and user in bindings.values:

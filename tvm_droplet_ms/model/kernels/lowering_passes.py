@@ -24,6 +24,7 @@ from .groups.shuffled_convolution import read_shuffled
 from .inlining import limit_inlining
 from .kernel_pass import has_root_block, kernel_pass
 from .registration import legalize_map
+from .stored_terms import store_terms
 from .weights.small_weights import mark_small_weights
 from .weights.weight_reuse import mark_reused_weights
 
@@ -61,7 +62,7 @@ def lowering_passes(
 
 def _fusions() -> list[tvm.transform.Pass]:
     """What becomes one kernel before the operators do."""
-    return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination()]
+    return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination(), store_terms()]
 
 
 def keep_written() -> tvm.transform.Pass:

@@ -6,7 +6,7 @@ element of the result is written once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,20 +97,21 @@ def _mentions(node: Any, variable: Var) -> int:
 
 def _writes_once(realize: Any, loops: Sequence[Any], extents: Sequence[int] | None) -> bool:
     """True if a block stores each element of a buffer once."""
-    if extents is None or not all(isinstance(loop.extent, IntImm) for loop in loops):
+    numbers = [each for loop in loops for each in (loop.min, loop.extent)]
+    if extents is None or not all(isinstance(each, IntImm) for each in numbers):
         return False
     counts = [int(loop.extent) for loop in loops]
     elements = math.prod(extents)
     block = realize.block
-    if math.prod(counts) > 2 * elements:
+    if math.prod(counts) > 2 * elements or any(int(loop.min) for loop in loops):
         return False
     mesh = np.ix_(*(np.arange(count) for count in counts))
     values = {loop.loop_var: each for loop, each in zip(loops, mesh, strict=True)}
     try:
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            values[axis.var] = numbers_of(value, values)
-        places = [numbers_of(index, values) for index in block.body.indices]
-        is_run = numbers_of(realize.predicate, values).astype(bool)
+            values[axis.var] = _numbers(value, values)
+        places = [_numbers(index, values) for index in block.body.indices]
+        is_run = _numbers(realize.predicate, values).astype(bool)
     # An index that is looked up, or an operator that has no numbers here.
     except (KeyError, AttributeError, FloatingPointError):
         return False
@@ -118,8 +119,19 @@ def _writes_once(realize: Any, loops: Sequence[Any], extents: Sequence[int] | No
     for number, extent in zip(places, extents, strict=True):
         place = place * extent + number
     place, is_run = (np.broadcast_to(each, counts) for each in (place, is_run))
+    if place[is_run].min(initial=0) < 0:
+        return False
     written = np.bincount(place[is_run].ravel(), minlength=elements)
     return written.size == elements and bool((written == 1).all())
+
+
+def _numbers(value: Any, values: Mapping[Var, np.ndarray]) -> np.ndarray:
+    """An expression in all iterations. Raises ``KeyError`` for a variable that is none of them."""
+    found: list[Any] = []
+    structural_walk(value, (Var, found.append))
+    if not all(each in values for each in found):
+        raise KeyError("a variable from outside")
+    return numbers_of(value, values)
 
 
 def _is_read_there(kernel: PrimFunc, block: Any, operand: Any) -> bool:

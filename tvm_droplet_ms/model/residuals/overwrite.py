@@ -6,7 +6,7 @@ itself it takes the place of one tensor in the caches, and not of two: a layer o
 matrix tiles takes 186 us instead of 245 (1x1 of 64 channels to 256, on 56x56 pixels of bfloat16).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import tvm
 from tvm import relax
@@ -27,9 +27,10 @@ def overwrite_residuals() -> tvm.transform.Pass:
     """Make a pass that lets kernels write their results over operands that are done with.
 
     For scheduled modules: ``overwritable`` says which kernels may. In each call of the kernel, the
-    operand has to be the result of another kernel, and the call its last use. Kernels keep their
-    parameters and names: the operand is passed for the result too. Functions with branches are left
-    as they are, and so are the kernels that these call. Returns the pass.
+    operand has to be the result of another kernel that depends on an input, and the call its last
+    use. Kernels keep their parameters and names: the operand is passed for the result too.
+    Functions with branches are left as they are, and so are the kernels that these call. Returns
+    the pass.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -63,60 +64,78 @@ def _choice(mod: IRModule) -> Choice:
     possible: dict[GlobalVar, set[int]] = {}
     kernels = {each: f for each, f in mod.functions_items() if isinstance(f, PrimFunc)}
     for function in mod.functions.values():
-        if not isinstance(function, relax.Function):
-            continue
-        is_plain = not any(isinstance(value, relax.If) for value in values_of(function))
-        for variable, numbers in _calls(function, kernels):
-            found = numbers if is_plain else set()
-            possible[variable] = possible.get(variable, found) & found
+        if isinstance(function, relax.Function):
+            for variable, numbers in _uses(function, kernels):
+                possible[variable] = possible.get(variable, numbers) & numbers
     return {variable: min(numbers) for variable, numbers in possible.items() if numbers}
 
 
-def _calls(
+def _uses(
     function: relax.Function, kernels: Mapping[GlobalVar, PrimFunc]
-) -> list[tuple[GlobalVar, set[int]]]:
-    """The calls of kernels in a function: which operands each of them may write over."""
+) -> Iterator[tuple[GlobalVar, set[int]]]:
+    """The uses of kernels in a function: the operands that each may write over, none of most."""
     values = bound_values(function)
-    users = users_of(function)
-    order = {variable: place for place, variable in enumerate(values)}
-    known: dict[GlobalVar, list[int]] = {}
-
-    def is_made(operand: Expr) -> bool:
-        return isinstance(operand, relax.Var) and is_kernel(values.get(operand))
-
-    def is_kernel(value: Expr) -> bool:
-        return operator_name(value) == _CALL and not _is_view(kernels.get(value.args[0]))
-
-    def is_done_with(operand: Expr, at: Var) -> bool:
-        """True if nothing else reads an operand from a call on, by a view of it either."""
-        others = [each for each in users[operand] if not each.same_as(at)]
-        # The result of the function counts as a user: the variable itself.
-        return not any(each.same_as(operand) for each in others) and all(
-            order.get(each, len(order)) < order[at] and is_kernel(values[each]) for each in others
-        )
-
-    found = []
+    if any(isinstance(value, (relax.If, relax.Function)) for value in values_of(function)):
+        yield from ((each, set()) for each in relax.analysis.all_global_vars(function))
+        return
+    reader = _Reader(function, values, kernels)
     for variable, value in values.items():
-        kernel = kernels.get(value.args[0]) if operator_name(value) == _CALL else None
-        if kernel is None:
-            continue
-        name = value.args[0]
-        is_one = isinstance(value.ty, relax.TensorType) and isinstance(value.args[1], relax.Tuple)
-        if is_one and name not in known:
-            known[name] = overwritable(kernel)
-        operands = list(value.args[1].fields) if is_one else []
-        numbers = {
+        if operator_name(value) == _CALL and value.args[0] in kernels:
+            yield value.args[0], reader.operands(variable, value)
+        else:
+            yield from ((each, set()) for each in relax.analysis.all_global_vars(value))
+
+
+class _Reader:
+    """Who reads the variables of a function without branches, and when."""
+
+    def __init__(
+        self,
+        function: relax.Function,
+        values: Mapping[Var, Expr],
+        kernels: Mapping[GlobalVar, PrimFunc],
+    ) -> None:
+        self._values, self._kernels = values, kernels
+        self._users = users_of(function)
+        self._order = {variable: place for place, variable in enumerate(values)}
+        self._overwritable: dict[GlobalVar, list[int]] = {}
+        self._varying = set(function.params)
+        for variable, value in values.items():
+            if not self._varying.isdisjoint(relax.analysis.free_vars(value)):
+                self._varying.add(variable)
+
+    def operands(self, variable: Var, value: Expr) -> set[int]:
+        """Those that a call of a kernel may write its only result over."""
+        if not isinstance(value.ty, relax.TensorType) or not isinstance(value.args[1], relax.Tuple):
+            return set()
+        name, operands = value.args[0], list(value.args[1].fields)
+        if name not in self._overwritable:
+            self._overwritable[name] = overwritable(self._kernels[name])
+        return {
             number
-            for number in (known[name] if is_one else [])
+            for number in self._overwritable[name]
             if number < len(operands)
             and sum(each.same_as(operands[number]) for each in operands) == 1
-            and is_made(operands[number])
-            and is_done_with(operands[number], variable)
+            and self._is_made(operands[number])
+            and self._is_done_with(operands[number], variable)
         }
-        found.append((name, numbers))
-    return found
 
+    def _is_made(self, operand: Expr) -> bool:
+        """True for the result of a kernel, other than one that becomes a constant."""
+        is_variable = isinstance(operand, relax.Var) and operand in self._varying
+        return is_variable and self._is_kernel(self._values.get(operand))
 
-def _is_view(kernel: PrimFunc | None) -> bool:
-    """True if TVM may make a view of a kernel's operand in place of a call."""
-    return kernel is None or bool(relax.analysis.has_reshape_pattern(kernel))
+    def _is_kernel(self, value: Expr) -> bool:
+        """True for a call of a kernel that TVM makes no view of its operand of."""
+        kernel = self._kernels.get(value.args[0]) if operator_name(value) == _CALL else None
+        return kernel is not None and not relax.analysis.has_reshape_pattern(kernel)
+
+    def _is_done_with(self, operand: Expr, at: Var) -> bool:
+        """True if nothing else reads an operand from a call on, by a view of it either."""
+        others = [each for each in self._users[operand] if not each.same_as(at)]
+        # The result of the function counts as a user: the variable itself.
+        return not any(each.same_as(operand) for each in others) and all(
+            self._order.get(each, len(self._order)) < self._order[at]
+            and self._is_kernel(self._values[each])
+            for each in others
+        )

@@ -53,7 +53,10 @@ class LaneVector:
 
     def of(self, value: Any) -> Any:
         """An expression of the block as a vector."""
-        return self._vector(_substituted(value, self._axes))
+        found = self._vector(_substituted(value, self._axes))
+        if self._mentions(found):
+            raise UnknownError
+        return found
 
     def places(self) -> list[Any]:
         """The indices of the first lane of the store; the other lanes follow it."""
@@ -104,8 +107,9 @@ class LaneVector:
             zero, one = (tirx.const(n, str(value.ty.dtype)) for n in (0, 1))
             return tirx.Ramp(zero, one, LANES)
         if isinstance(value, TensorLoad):
-            if not any(self._mentions(self._analyzer.simplify(each)) for each in value.indices):
-                return tirx.Broadcast(value, LANES)
+            places = [self._analyzer.simplify(each) for each in value.indices]
+            if not any(map(self._mentions, places)):
+                return tirx.Broadcast(tirx.BufferLoad(value.source, places), LANES)
             *outer, last = self._first(value.indices)
             one = tirx.const(1, str(last.ty.dtype))
             return tirx.BufferLoad(value.source, [*outer, tirx.Ramp(last, one, LANES)])

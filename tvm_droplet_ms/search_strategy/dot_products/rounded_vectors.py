@@ -103,7 +103,7 @@ def _rounding(function: PrimFunc) -> PrimFunc:
 def _is_pairs(loop: For) -> bool:
     """True for a loop of an even extent around a vector that is rounded, and nothing else."""
     is_even = isinstance(loop.extent, IntImm) and int(loop.extent) % 2 == 0
-    is_plain = loop.kind in (ForKind.SERIAL, ForKind.UNROLLED)
+    is_plain = loop.kind in (ForKind.SERIAL, ForKind.UNROLLED) and _is_from_0(loop)
     if not is_even or not is_plain or _rounded_of(loop.body) is None:
         return False
     return not mentions(loop.body.body.predicate, loop.loop_var)
@@ -114,7 +114,7 @@ def _rounded_of(loop: Any) -> Any:
     if not isinstance(loop, For) or loop.kind != ForKind.VECTORIZED:
         return None
     realize = loop.body
-    if not (isinstance(loop.extent, IntImm) and int(loop.extent) == LANES):
+    if not (isinstance(loop.extent, IntImm) and int(loop.extent) == LANES and _is_from_0(loop)):
         return None
     if not isinstance(realize, SBlockRealize) or not isinstance(realize.block.body, BufferStore):
         return None
@@ -129,6 +129,10 @@ def _rounded_of(loop: Any) -> Any:
         return None
     is_rounded = str(inside.ty.dtype) == "float32" and structural_equal(value, rounded(inside))
     return inside if is_rounded else None
+
+
+def _is_from_0(loop: For) -> bool:
+    return isinstance(loop.min, IntImm) and int(loop.min) == 0
 
 
 def _single(loop: For, analyzer: Analyzer) -> For:

@@ -3,7 +3,7 @@
 
 TVM and CPUs take ``max(a, b)`` for ``a if a > b else b``: of a NaN and a number, the second one.
 TOPI writes the number there, in ``relu``, in ``clip``, and around the arguments of its ``fast_exp``
-and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them. What becomes a byte has no
+and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them. What is quantized has no
 NaN: there the limit takes it, as in ONNX Runtime.
 """
 
@@ -13,9 +13,11 @@ from tvm_ffi.structural import structural_map, structural_walk
 
 import tvm
 from tvm.ir import IRModule
+from tvm.ir.expr import Call
 from tvm.tirx import Cast, FloatImm, Max, Min, PrimFunc
 
 _BYTES = ("int8", "uint8")
+_ROUNDINGS = ("tirx.round", "tirx.nearbyint")
 
 
 def keep_nan() -> tvm.transform.Pass:
@@ -27,7 +29,7 @@ def keep_nan() -> tvm.transform.Pass:
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
         changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
         for variable, function in mod.functions_items():
-            if isinstance(function, PrimFunc) and not _makes_bytes(function):
+            if isinstance(function, PrimFunc) and not _quantizes(function):
                 body = structural_map(function.body, ((Max, Min), _number_first))
                 if not body.same_as(function.body):
                     changed.update_func(variable, function.with_body(body))
@@ -41,7 +43,12 @@ def _number_first(limit: Any) -> Any:
     return type(limit)(limit.b, limit.a) if is_number else limit
 
 
-def _makes_bytes(function: PrimFunc) -> bool:
-    casts: list[Any] = []
-    structural_walk(function.body, (Cast, casts.append))
-    return any(str(cast.ty.dtype) in _BYTES for cast in casts)
+def _quantizes(function: PrimFunc) -> bool:
+    """True if a kernel makes bytes, or rounds: bytes that it reads itself stay rounded floats."""
+    found: list[Any] = []
+    structural_walk(function.body, (Cast, found.append))
+    if any(str(cast.ty.dtype) in _BYTES for cast in found):
+        return True
+    calls: list[Any] = []
+    structural_walk(function.body, (Call, calls.append))
+    return any(str(getattr(call.op, "name", "")) in _ROUNDINGS for call in calls)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tirx, topi
+from tvm import te, tirx
 
 from ....search_strategy.dot_products.dot_intrinsics import HALF
 from ....search_strategy.dot_products.rounded_vectors import rounded
@@ -20,8 +20,10 @@ PAIR = 2
 Element = Callable[..., Any]
 """Gives an element of a tensor at indices."""
 
-_OF_FRACTION = (0.99992522, 0.69583354, 0.22606716, 0.07802452)
-"""The factors of the polynomial that is nearest to two to the power of numbers from 0 to 1."""
+_FOR_FLOATS = (0.99999993, 0.69315307, 0.24015362, 0.05582632, 0.00898934, 0.00187758)
+_FOR_HALVES = (0.99992522, 0.69583354, 0.22606716, 0.07802452)
+"""The factors of polynomials that are two to the power of numbers from 0 to 1, within 7.5e-8 and
+7.5e-5 of it: what bfloat16 holds, is within 2e-3."""
 
 _BY_RULE = {"schedule_rule": "None"}
 
@@ -67,7 +69,7 @@ class Packing:
 
     def exponentials(self, data: te.Tensor) -> te.Tensor:
         """The exponentials of a tensor of numbers up to 0."""
-        return topi.fast_exp(data)
+        return _exponentials(data, _FOR_FLOATS)
 
     def scores(self, rows: int, queries: Element, keys: Element) -> te.Tensor:
         """The products of keys and queries at indices of (*batch, rows, panels, lanes).
@@ -131,7 +133,7 @@ class InPairs(Packing):
 
     def exponentials(self, data: te.Tensor) -> te.Tensor:
         """The exponentials of a tensor of numbers up to 0, as exactly as bfloat16 holds them."""
-        return te.compute(data.shape, lambda *at: _power_of_e(data[at]), name="compute")
+        return _exponentials(data, _FOR_HALVES)
 
     def keys(self, keys: Element) -> Element:
         """The stored key at indices of (*batch, depth, panels, lanes)."""
@@ -172,20 +174,23 @@ class InPairs(Packing):
         return lambda *at: of_column(*at[:-2], at[-2] * LANES + at[-1]), of_column
 
 
-def _power_of_e(value: Any) -> Any:
-    """``e ** value`` of a float32 up to 0, within 7.5e-5 of it: half the work of ``fast_exp``.
+def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
+    """``e ** data`` of float32 up to 0, in 14 or 12 instructions, where ``fast_exp`` has 24.
 
     A polynomial gives two to the power of the fraction; the whole part is added to its exponent.
     """
-    power = tirx.max(
-        value * tirx.const(math.log2(math.e), "float32"), tirx.const(-126.0, "float32")
-    )
-    whole = tirx.floor(power)
-    part, found = power - whole, tirx.const(_OF_FRACTION[-1], "float32")
-    for factor in reversed(_OF_FRACTION[:-1]):
-        found = found * part + tirx.const(factor, "float32")
-    exponent = tirx.shift_left(whole.astype("int32"), tirx.const(23, "int32"))
-    return tirx.reinterpret("float32", tirx.reinterpret("int32", found) + exponent)
+
+    def exponential(*at: Any) -> Any:
+        power = data[at] * tirx.const(math.log2(math.e), "float32")
+        power = tirx.max(power, tirx.const(-126.0, "float32"))  # No smaller one has an exponent.
+        whole = tirx.floor(power)
+        part, found = power - whole, tirx.const(factors[-1], "float32")
+        for factor in reversed(factors[:-1]):
+            found = found * part + tirx.const(factor, "float32")
+        exponent = tirx.shift_left(whole.astype("int32"), tirx.const(23, "int32"))
+        return tirx.reinterpret("float32", tirx.reinterpret("int32", found) + exponent)
+
+    return te.compute(data.shape, exponential, name="compute")
 
 
 def compute_stage(shape: Sequence[int], element: Element, name: str) -> te.Tensor:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Terms of sums that are stored between two kernels in few bytes.
+
+Of two products that are added, one is computed before and stored. ``FuseOps`` makes the conversion
+to float32 a part of its kernel, so that four bytes are written and read for each number.
+"""
+
+import tvm
+from tvm import relax
+
+from ...search_strategy.dot_products.dot_intrinsics import HALF
+from ..bindings import Bindings, Expr, Var, operator_name
+from ..fusion_stops import stop_fusion
+from ..half_products import computes_in_bfloat16, is_half_layer
+from ..integers.quantized_values import BYTES
+from ..integers.whole_floats import is_stored
+from ..layers import CONVOLUTIONS
+from ..rewriting import Emit, Rewrite, binding_pass
+
+_ADD, _CAST = "relax.add", "relax.astype"
+
+
+def store_terms() -> tvm.transform.Pass:
+    """Make a pass that stores terms of sums as bytes, where they were quantized, or in bfloat16.
+
+    In bfloat16 where both are convolutions of it, as in the first block of a residual network: the
+    term is rounded once more. Returns the pass. ``drop_fusion_stops`` belongs behind ``FuseTIR``.
+    """
+
+    def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        halves = any(
+            isinstance(each, relax.Function) and computes_in_bfloat16(each)
+            for each in mod.functions.values()
+        )
+
+        def make_rewrite(bindings: Bindings) -> Rewrite:
+            def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
+                if operator_name(value) == _CAST:
+                    return _bytes_widened(bindings, var, value, emit)
+                return _sum_of_halves(bindings, value, emit) if halves else None
+
+            return rewrite
+
+        return binding_pass("StoreTerms", make_rewrite, [_ADD])(mod)
+
+    return tvm.transform.module_pass(transform, opt_level=0, name="StoreTerms")
+
+
+def _bytes_widened(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Expr | None:
+    """A cast of bytes that are stored for the kernel of the cast alone."""
+    (data,) = value.args
+    is_made = bindings.call_of(data, _CAST) is not None and str(data.ty.dtype) in BYTES
+    user = bindings.only_user(data) if is_made else None
+    if user is None or not user.same_as(var) or not is_stored(bindings, var):
+        return None
+    return relax.op.astype(emit(stop_fusion(data)), str(value.ty.dtype))
+
+
+def _sum_of_halves(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """A sum of two convolutions of bfloat16, the stored one of which is rounded."""
+    terms = list(value.args) if operator_name(value) == _ADD else []
+    if not terms or not all(_is_of_half_convolution(bindings, each) for each in terms):
+        return None
+
+    def stored(term: Var) -> Var:
+        half = emit(stop_fusion(emit(relax.op.astype(term, HALF))))
+        return emit(relax.op.astype(half, "float32"))
+
+    return relax.op.add(*(stored(each) if is_stored(bindings, each) else each for each in terms))
+
+
+def _is_of_half_convolution(bindings: Bindings, expr: Expr) -> bool:
+    """True for a float32 result of a convolution's kernel, behind a bias and the like."""
+    while isinstance(expr, relax.Var) and str(expr.ty.dtype) == "float32":
+        value = bindings.values.get(expr)
+        if operator_name(value) in CONVOLUTIONS:
+            return is_half_layer(value)
+        if value is None or operator_name(value) not in (_ADD, "relax.multiply", "relax.nn.relu"):
+            return False
+        operands = [each for each in value.args if isinstance(each, relax.Var)]
+        if len(operands) != 1:
+            return False
+        (expr,) = operands
+    return False
