@@ -166,7 +166,7 @@ def test_its_kernels_fetch_their_weights():
             trace = panels_of_weights(mod).trace
             database.commit_tuning_record(TuningRecord(trace, workload, [1.0], TARGET))
     with TARGET:
-        scheduled = lowering._schedule(lowered, database)
+        scheduled = lowering._schedule(lowered, database, TARGET)
     fetching = [name for name, f in lowering.kernels_of(scheduled).items() if FETCH in f.script()]
     assert len(fetching) == 1
     assert fetching[0].endswith("_prepacked")
