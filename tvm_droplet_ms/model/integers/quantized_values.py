@@ -14,6 +14,9 @@ from ..folding.numpy_folding import evaluate, tensor_operands
 Array = np.ndarray[Any, Any]
 
 BYTES = ("uint8", "int8")
+RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+"""The least and the largest number of each type."""
+
 SHIFT = 128
 """What a signed byte is moved by to become an unsigned one."""
 

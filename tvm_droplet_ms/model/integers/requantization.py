@@ -7,9 +7,7 @@ from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from ..rewriting import Emit
-from .quantized_values import SHIFT, Quantized, known_number, quantized
-
-_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+from .quantized_values import RANGES, SHIFT, Quantized, known_number, quantized
 
 _MOVES = {
     f"relax.{name}"
@@ -65,7 +63,7 @@ class Requantization:
         name = operator_name(value)
         if name in _MOVES and str(value.ty.dtype) == "float32":
             return self._moved(value, emit)
-        if name == "relax.astype" and str(value.ty.dtype) in _RANGES:
+        if name == "relax.astype" and str(value.ty.dtype) in RANGES:
             return self._rounded(value, emit)
         if name == "relax.astype" and str(value.ty.dtype) == "float32":
             return self._widened(value, emit)
@@ -99,7 +97,7 @@ class Requantization:
     def _rounded(self, value: Expr, emit: Emit) -> Expr | None:
         """Round to bytes: what was dequantised from the same ones is them."""
         dtype = str(value.ty.dtype)
-        low, high = _RANGES[dtype]
+        low, high = RANGES[dtype]
         clip = self._bindings.call_of(value.args[0], "relax.clip")
         if clip is None or [float(each.value) for each in clip.args[1:]] != [low, high]:
             return None

@@ -11,9 +11,7 @@ from tvm import relax
 from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
 from ..layers import CONVOLUTIONS
 from ..rewriting import Emit, Rewrite, binding_pass
-from .quantized_values import BYTES, known_number
-
-_RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+from .quantized_values import BYTES, RANGES, known_number
 
 _ELEMENTWISE = {
     f"relax.{name}"
@@ -92,7 +90,7 @@ def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
         if number is None or not np.isfinite(number) or number != int(number):
             return False
         value = bindings.value_of(value.args[0])
-    least, most = _RANGES[str(narrow.ty.dtype)]
+    least, most = RANGES[str(narrow.ty.dtype)]
     is_rounded = operator_name(value) == "relax.round" and str(value.ty.dtype) == "float32"
     return is_rounded and least <= low and high <= most and low == int(low) and high == int(high)
 

@@ -30,6 +30,8 @@ def overwritable(kernel: PrimFunc) -> list[int]:
     the operand, at the place that it writes. Returns the positions among the parameters; none where
     the kernel is written in another way.
     """
+    if not len(kernel.params):
+        return []
     *operands, result = kernel.params
     alike = [number for number, each in enumerate(operands) if _is_alike(each, result)]
     found = _writer(kernel, result) if alike else None
