@@ -28,8 +28,14 @@ def test_they_are_within_what_is_stored(make, bound):
 
 
 @pytest.mark.parametrize("make", [Packing, InPairs])
-def test_small_ones_vanish_and_the_largest_is_one(make):
+def test_small_powers_vanish_and_the_largest_is_one(make):
     x = np.array([0.0, -87.0, -100.0, -1e9, -np.inf], "float32")
     found = exponentials(make(ONE), x)
     assert found[0] == pytest.approx(1, abs=8e-5)
-    assert ((found[1:] >= 0) & (found[1:] < 2e-38)).all()
+    assert found[1] == pytest.approx(np.exp(-87.0), rel=8e-5)
+    np.testing.assert_array_equal(found[2:], 0)
+
+
+@pytest.mark.parametrize("make", [Packing, InPairs])
+def test_a_nan_stays_one(make):
+    assert np.isnan(exponentials(make(ONE), np.array([np.nan], "float32"))).all()

@@ -182,13 +182,15 @@ def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
 
     def exponential(*at: Any) -> Any:
         power = data[at] * tirx.const(math.log2(math.e), "float32")
-        power = tirx.max(power, tirx.const(-126.0, "float32"))  # No smaller one has an exponent.
         whole = tirx.floor(power)
         part, found = power - whole, tirx.const(factors[-1], "float32")
         for factor in reversed(factors[:-1]):
             found = found * part + tirx.const(factor, "float32")
         exponent = tirx.shift_left(whole.astype("int32"), tirx.const(23, "int32"))
-        return tirx.reinterpret("float32", tirx.reinterpret("int32", found) + exponent)
+        found = tirx.reinterpret("float32", tirx.reinterpret("int32", found) + exponent)
+        # A smaller power has no exponent. It is 0: a row that sees nothing is then 0 / 0.
+        is_tiny = power < tirx.const(-126.0, "float32")
+        return tirx.Select(is_tiny, tirx.const(0.0, "float32"), found)
 
     return te.compute(data.shape, exponential, name="compute")
 
