@@ -14,17 +14,21 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from .published import candidates as published
 from .published.candidates import Candidate
 from .screening.coverage import unwritten
+from .screening.long_chains import long_chain
 from .screening.soundness import repeated_sum
 from .screening.torn_tuples import torn_tuple
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
 TORN_TUPLE = "a reduction of a tuple that TVM vectorizes wrongly"
 UNWRITTEN = "a block that leaves out what others read"
-"""The reasons for dropping a candidate that computes something else than its workload."""
+LONG_CHAIN = "a chain of maxima that LLVM does not compile in time"
+"""The reasons for dropping a candidate: it computes something else, or does not compile."""
 
 
 def unsound(mod: IRModule) -> str | None:
-    """The reason why a scheduled workload computes something else; None if no reason is known."""
+    """The reason for dropping a scheduled workload; None if no reason is known."""
+    if long_chain(mod) is not None:
+        return LONG_CHAIN
     if repeated_sum(mod) is not None:
         return REPEATED_SUM
     if torn_tuple(mod) is not None:

@@ -13,7 +13,7 @@ BUSY_STEPS = 8.0
 OVERHEAD = 0.8
 """What a step takes besides, in multiply-adds; see ``share_of_peak``."""
 
-MOST_ROWS, MOST_VECTORS = 8, 3
+MOST_ROWS, MOST_VECTORS = 14, 3
 
 SPACES = 2
 """The lengths of tiles that are offered."""

@@ -29,7 +29,7 @@ from .native_vectors import register_bytes
 FROM_TARGET = "post-order-apply"
 """TVM's name of the space whose rules go by the target."""
 
-TILED_REGISTER, _REGISTERS = 32, 16
+_REGISTERS = {32: 16, 64: 32}
 """The bytes of the registers of AVX2, and their number: there tiles were measured. The tiles of
 AVX-512 and NEON, of 28 sums, divide most loops."""
 
@@ -96,7 +96,8 @@ def _space_of_dots(target: Target) -> PostOrderApply:
 
 
 def _space_of_tiles(target: Target) -> PostOrderApply:
-    return _space_with(RegisterTiles(TILED_REGISTER // 4, _REGISTERS, _is_parallel(target)))
+    size = register_bytes(target)
+    return _space_with(RegisterTiles(size // 4, _REGISTERS[size], _is_parallel(target)))
 
 
 def _is_parallel(target: Target) -> bool:
@@ -123,7 +124,7 @@ def _reads_narrow(mod: IRModule) -> bool:
 def _wants_tiles(mod: IRModule, target: Target) -> bool:
     """True if a kernel adds up products of floats in one block; spaces of several multiply."""
     # CPUs with AVX alone have these registers, too, and no instruction that multiplies and adds.
-    if register_bytes(target) != TILED_REGISTER or dot_unit(target) is None:
+    if register_bytes(target) not in _REGISTERS or dot_unit(target) is None:
         return False
     blocks: list[Any] = []
     for _, func in mod.functions_items():
