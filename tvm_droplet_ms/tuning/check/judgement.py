@@ -136,8 +136,8 @@ def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
 def remarks(check: OutputCheck) -> list[str]:
     """The limits of a check, in words for the user."""
     texts = [
-        f"output {number} is (almost) 0 for all inputs of the check, so that nothing was checked "
-        "there: pass inputs with which it is not"
+        f"output {number} is 0, almost 0 or not finite for all inputs of the check, so that "
+        "nothing was checked there: pass inputs with which it is not"
         for number in check.unchecked
     ]
     if check.is_noisy:

@@ -142,7 +142,7 @@ class OutputCheck:
 
     @property
     def unchecked(self) -> list[int]:
-        """The outputs that are (almost) 0 for all inputs, so that nothing was checked there."""
+        """The outputs that are 0, almost 0 or not finite for all inputs: not checked."""
         faint = []
         for output, bound in enumerate(self._bounds):
             arrays = [each[output].astype(np.float64) for each in self.expected]
