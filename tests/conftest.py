@@ -3,9 +3,13 @@
 
 import logging
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
+# `benchmarks` is not installed. At the end, so that the package is the installed one.
+sys.path.append(str(Path(__file__).parents[1]))
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.

@@ -30,10 +30,10 @@ FLOORS = (
 """The files and folders at the top of the package, from the ground: each imports those below its
 floor only."""
 
-MOST_FILES = 15
+MOST_FILES = 20
 """The most files of a folder."""
 
-MOST_LINES = 300
+MOST_LINES = 400
 """The most lines of a file."""
 
 

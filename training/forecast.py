@@ -71,10 +71,10 @@ def main() -> None:
 
 def tune(layer: str, seed: int) -> dict[str, Any]:
     """One run: the time of each trial in microseconds, 0 for a failure, and the roofline."""
+    from benchmarks.searches.layers import ALL_LAYERS, make_module
+    from benchmarks.searches.tuning import TrialLog
     from tvm.s_tir import meta_schedule as ms
     from tvm_droplet_ms import DropletStrategy
-    from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, make_module
-    from tvm_droplet_ms.bench.live.tuning import TrialLog
     from tvm_droplet_ms.host import host_target
     from tvm_droplet_ms.measure import fast_measure
     from tvm_droplet_ms.session.roofline import measure_machine, task_bound

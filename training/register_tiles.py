@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_droplet_ms.bench.quantized_models import load_any_model
+from benchmarks.zoo.quantized_models import load_any_model
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PERFECT_TILE
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch, SpacePoint

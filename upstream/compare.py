@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import tvm
+from benchmarks.searches.comparison import interval
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.post_optimization import PostOpt
@@ -27,7 +28,6 @@ from tvm.s_tir.meta_schedule.post_optimization.space import Space
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.bench.live.searches.comparison import interval
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 

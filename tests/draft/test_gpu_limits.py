@@ -9,11 +9,11 @@ import pytest
 from conformance.driving import Drive, drive
 from conformance.objectives import timed
 
+from benchmarks.searches.layers import ALL_LAYERS, Layer, make_module
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.bench.live.layers import ALL_LAYERS, Layer, make_module
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft import GpuLimits
 from tvm_droplet_ms.draft.block_tree import NotUnderstood

@@ -101,7 +101,7 @@ def test_it_refuses_what_a_card_refuses(driver):
 
 def test_a_dense_is_tuned_for_cuda(compiling, tmp_path):
     """Proposed, compiled for a card, loaded, timed by the device's clock and recorded."""
-    part = [sys.executable, "-m", "tvm_droplet_ms.bench.live.gpu.tuned_part"]
+    part = [sys.executable, "-m", "benchmarks.gpu.tuned_part"]
     out, work = tmp_path / "out", tmp_path / "work"
     out.mkdir()
     subprocess.run(

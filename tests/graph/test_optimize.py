@@ -12,11 +12,11 @@ from small_models import Weights, check_outputs, inputs_of, module, run
 from stub_bench import PRICE, operators
 
 import tvm
+from benchmarks.zoo.graph_models.recurrent import lstm
 from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import relax as R
 from tvm.target import Target
-from tvm_droplet_ms.bench.graph_models.recurrent import lstm
 from tvm_droplet_ms.graph import RooflinePrice, function_search, optimize, rules_of
 from tvm_droplet_ms.graph.extraction.extract import GAP, extract
 from tvm_droplet_ms.model.bindings import array_of

@@ -216,6 +216,11 @@ def test_division_whose_scale_is_infinite_stays(operand):
     unchanged((1, 3, 4, 4), body)
 
 
+def test_a_single_number_is_divided():
+    """As the scale of a quantization: 1 / 255 is no float32."""
+    unchanged((), lambda emit, x: emit(op.divide(x, relax.const(np.float32(255)))))
+
+
 def test_a_chain_ends_where_its_scale_would_vanish():
     """Of 3e38, 1e-25 times 1e-25 is 3e-12, and not 0."""
 

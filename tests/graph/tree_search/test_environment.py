@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.bench.graph_models.repvgg import repvgg
+from benchmarks.zoo.graph_models.repvgg import repvgg
 from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
 from tvm_droplet_ms.graph.extraction.extract import extract
 from tvm_droplet_ms.graph.extraction.problem import problem_of

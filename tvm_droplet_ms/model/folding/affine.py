@@ -141,8 +141,10 @@ def _rewrite(bindings: Bindings) -> Rewrite:
             return None
         if chain.layer is not None:
             return _rewrite_layer(plan, chain, chain.layer, emit)
-        # A vector division takes several times as long as a multiplication.
-        if chain.operations == 1 and operator_name(value) != "relax.divide":
+        # A vector division takes several times as long as a multiplication. A single number is
+        # divided: as the scale of a quantization, it decides what is rounded to which byte.
+        is_slow = operator_name(value) == "relax.divide" and len(value.ty.shape) > 0
+        if chain.operations == 1 and not is_slow:
             return None
         result = chain.source
         if chain.affine.scales():

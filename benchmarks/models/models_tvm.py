@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's own tuning of a whole model, ended by the clock.
+
+TVM's pipeline ``relax.pipeline.static_shape_tuning_pipeline`` in its strongest form: with this
+package's builder and runner, batches of 8 trials, so that no kernel waits for 64 of another,
+weights that are packed as the schedules want them, and TVM's random search. Evolution takes 10 to
+30 s to propose a batch of a convolution, whatever its size (2026-11-23, commit 4eec769).
+"""
+
+import os
+import time
+from typing import Any
+
+from tvm_ffi import structural_hash
+
+import tvm
+from tvm import relax
+from tvm.ir import IRModule
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
+from tvm_droplet_ms.measure import fast_measure
+from tvm_droplet_ms.prefetch.prefetch_weights import PrefetchWeights
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.session.threads import set_worker_threads
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.frontends import import_model
+from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.schedules import best_records
+
+_UNLIMITED = 2**30
+"""The trials where only the clock ends the run."""
+
+_BATCH = 8
+"""Trials of a batch: TVM measures none of a second task before that."""
+
+
+def tune_with_tvm(
+    model: Any, work_dir: str | os.PathLike[str], deadline: float, seed: int, threads: int
+) -> dict[str, Any]:
+    """Tune a model as TVM's pipeline does.
+
+    TVM's task schedulers know no clock, so that the search strategy ends the tasks: once it has
+    nothing more to propose, TVM's loop takes the results of what was measured and returns. Applying
+    the schedules and compiling come on top of the time, to the pipeline's favour. Returns
+    ``trials``; ``kernels``, each with its name, weight and how its schedule was found; ``parts``,
+    seconds of each; ``compiled``, the compiled model.
+    """
+    set_worker_threads(threads)
+    target = cpu_target("auto", threads)
+    parts = Parts()
+    with parts("import"):
+        mod = import_model(model).mod
+    os.makedirs(work_dir, exist_ok=True)
+    database = ms.database.JSONDatabase(work_dir=str(work_dir))
+    with target, parts("graph"):
+        mod = tvm.transform.Sequential(
+            [
+                relax.transform.DecomposeOpsForInference(),
+                relax.transform.CanonicalizeBindings(),
+                relax.pipeline.zero_pipeline(),
+                relax.transform.AttachAttrLayoutFreeBuffers(),
+            ]
+        )(mod)
+    batches: list[int] = []
+    rules = StopRules(lambda: "time" if time.monotonic() >= deadline else "")
+    search = ms.search_strategy.SearchStrategy.create("replay-trace")
+    strategy = StoppableStrategy(search, rules, lambda results: batches.append(len(results)))
+    tools = fast_measure(target, process_wide=False)
+    try:
+        with parts("tuning"), fast_tune_contexts():
+            ms.relax_integration.tune_relax(
+                mod,
+                {},
+                target,
+                str(work_dir),
+                max_trials_global=_UNLIMITED,
+                num_trials_per_iter=_BATCH,
+                database=database,
+                strategy=strategy,
+                seed=seed,
+                **tools,
+            )
+    finally:
+        for tool in tools.values():
+            tool.close()
+    with target, parts("compile"):
+        compiled = CompiledModel(_compile(mod, database, target))
+    return {
+        "trials": sum(batches),
+        "kernels": _kernels(mod, database, target),
+        "parts": parts.secs,
+        "compiled": compiled,
+    }
+
+
+def _compile(mod: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:
+    transform = relax.transform
+    with database:
+        mod = transform.MetaScheduleApplyDatabase()(mod)
+    # The pipeline also lifts the packing of parameters: here, all weights are constants.
+    packing = [PrefetchWeights(), transform.SplitLayoutRewritePreproc(), transform.FoldConstant()]
+    return tvm.compile(tvm.transform.Sequential(packing)(mod), target)
+
+
+def _kernels(mod: IRModule, database: ms.Database, target: Target) -> list[dict[str, Any]]:
+    best = best_records(database, target)
+    return [
+        {
+            "name": str(task.task_name),
+            "weight": int(task.weight),
+            "schedule": "measured" if structural_hash(task.dispatched[0]) in best else "untouched",
+        }
+        for task in ms.relax_integration.extract_tasks(mod, target)
+    ]
