@@ -42,7 +42,7 @@ TESTS = {
     ],
     "A kernel crashed; its process": [
         "kernel_tuning/test_kernel_faults.py::test_kernels_that_hang_crash_and_run_out_of_memory",
-        "measure/test_runner.py::test_broken_artefact_fails_only_its_candidate",
+        "measure/test_runner.py::test_broken_artifact_fails_only_its_candidate",
     ],
     "The card refused a launch": [
         "gpu/test_driver_faults.py::test_a_fault_costs_one_candidate_and_its_process",

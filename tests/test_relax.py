@@ -44,7 +44,7 @@ def arguments(model):
 
 @derived_object
 class NoBuilder(ms.builder.PyBuilder):
-    """A builder that builds nothing. TVM removes an artefact's folder, so each has its own."""
+    """A builder that builds nothing. TVM removes an artifact's folder, so each has its own."""
 
     def build(self, build_inputs):
         return [ms.builder.BuilderResult(f"{mkdtemp()}/nothing", None) for _ in build_inputs]

@@ -50,7 +50,7 @@ class TiledSeeds(TaskSeeds):
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
         points = super().__call__(search)
-        if len(search.history) >= strategy.PICKED + strategy.NEIGHBOURS:
+        if len(search.history) >= strategy.PICKED + strategy.NEIGHBORS:
             return points
         return list(dict.fromkeys([*points[:2], *tiled_points(search, TILED), *points[2:]]))
 

@@ -113,7 +113,7 @@ def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: fl
             moved = array + array * signs.astype(array.dtype)
         return np.where(np.isfinite(array), moved, array)
     towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
-    # The neighbours of 0 are denormals.
+    # The neighbors of 0 are denormals.
     moved = np.nextafter(array, towards.astype(array.dtype))
     return np.where(array == 0, array, moved)
 

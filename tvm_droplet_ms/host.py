@@ -45,7 +45,7 @@ def host_target(mcpu: str | None = None) -> Target:
     """Detect the target of the host CPU.
 
     ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
-    with the number of physical cores as ``num-cores``, which MetaSchedule's parallelisation rule
+    with the number of physical cores as ``num-cores``, which MetaSchedule's parallelization rule
     requires, and for this CPU ``mattr`` with what LLVM's name for it leaves out and without what is
     hidden from this machine (``offered_by``).
     """

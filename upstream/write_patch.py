@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the patch that offers the published search to TVM: ``python upstream/write_patch.py OUT``.
 
-The new files are those of ``search_strategy/published``, with TVM's license header, relative
-imports and American spelling. The edits are made to the files of the installed TVM, so that the
-patch fails to be written where they do not fit. Apply it with ``git apply OUT`` in TVM's checkout.
+The new files are those of ``search_strategy/published``, with TVM's license header and relative
+imports. The edits are made to the files of the installed TVM, so that the patch fails to be written
+where they do not fit. Apply it with ``git apply OUT`` in TVM's checkout.
 """
 
 import argparse
@@ -23,17 +23,6 @@ TESTS = HERE / "tests"
 STRATEGIES = "python/tvm/s_tir/meta_schedule/search_strategy"
 TVM_TESTS = "tests/python/s_tir/meta_schedule"
 META_SCHEDULE = "tvm.s_tir.meta_schedule"
-
-AMERICAN = {
-    "behaviour": "behavior",
-    "factoris": "factoriz",
-    "favour": "favor",
-    "initialis": "initializ",
-    "neighbour": "neighbor",
-    "realis": "realiz",
-    "recognis": "recogniz",
-}
-"""American for British, in the words of the published search; a test finds missing ones."""
 
 OWN_MODULES = {
     "EvolutionarySearch": "evolutionary_search",
@@ -149,9 +138,6 @@ def for_tvm(text: str) -> str:
     text = re.sub(r"^( *)from \.(\w+) import", _own_import, text, flags=re.MULTILINE)
     pattern = rf"^( *)from {re.escape(META_SCHEDULE)}([.\w]*) import ([\w, ]+)$"
     text = re.sub(pattern, _relative_import, text, flags=re.MULTILINE)
-    for british, american in AMERICAN.items():
-        text = text.replace(british, american)
-        text = text.replace(british.capitalize(), american.capitalize())
     return _formatted(with_license(text))
 
 
@@ -162,8 +148,7 @@ def with_license(text: str) -> str:
 
 def _new_name(module: str) -> str:
     """The name of a module of the published search in TVM."""
-    name = "droplet" if module == "strategy" else f"droplet_{module}"
-    return name.replace("neighbour", "neighbor")
+    return "droplet" if module == "strategy" else f"droplet_{module}"
 
 
 def _own_import(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs what a machine with a GPU and without a network lacks, in folders small enough to carry.
 
-These packages, TVM's wheel, its FFI and XGBoost, for the machine's version of Python. TVM's compiler
-library is most of it, and comes without symbols that could be left out: it is cut into pieces that
+These packages, TVM's wheel, its FFI and XGBoost, for the machine's version of Python: TVM's
+compiler library is most of it, has no symbols to leave out, and is cut into pieces that
 are compressed, and unpacked, at the same time. Each folder has a copy of ``unpack.py``, which keeps
 what is carried, and starts the run once all of it is there.
 """

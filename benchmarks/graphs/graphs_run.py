@@ -11,12 +11,12 @@ from tvm_ffi import structural_equal
 
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
+from tvm_droplet_ms.design_space.native_vectors import register_floats
 from tvm_droplet_ms.graph import optimize
 from tvm_droplet_ms.graph.measured_search import LEVELS
 from tvm_droplet_ms.graph.pricing.workbench import Workbench
 from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.search_strategy.screening.native_vectors import register_floats
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
@@ -143,7 +143,7 @@ def _compiled(
     """The graphs with kernels of equal trials, and how many different kernels each has."""
     no_end = StopRequest(time.monotonic() + MOST_SECS)
     graphs = dict(zip(mods, bench.graphs(list(mods.values()), no_end), strict=True))
-    # Level by level, and in turns from both ends, so that what is learnt of one graph's kernels
+    # Level by level, and in turns from both ends, so that what is learned of one graph's kernels
     # serves the others' alike.
     levels = [*(level for level in LEVELS if level < trials), trials]
     for turn, level in enumerate(levels):

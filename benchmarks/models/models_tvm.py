@@ -43,7 +43,7 @@ def tune_with_tvm(
 
     TVM's task schedulers know no clock, so that the search strategy ends the tasks: once it has
     nothing more to propose, TVM's loop takes the results of what was measured and returns. Applying
-    the schedules and compiling come on top of the time, to the pipeline's favour. Returns
+    the schedules and compiling come on top of the time, to the pipeline's favor. Returns
     ``trials``; ``kernels``, each with its name, weight and how its schedule was found; ``parts``,
     seconds of each; ``compiled``, the compiled model.
     """

@@ -15,9 +15,9 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 from tvm.target import Target
+from tvm_droplet_ms.design_space.matrix_tiles.tile_intrinsics import register_named
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
-from tvm_droplet_ms.search_strategy.matrix_tiles.tile_intrinsics import register_named
 
 from ..store import Task, serve
 from .comparison import Trial, best_trial

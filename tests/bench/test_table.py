@@ -29,7 +29,7 @@ def module_of(space: Space, index: int) -> object:
     """The scheduled module at an index of the space."""
     design_space = DesignSpace(annotated().context(LLVM, "replay-trace"))
     (point, *_) = (point for point in space.points if point.module == index)
-    return design_space.realise((point.sketch, point.decisions)).schedule.mod
+    return design_space.realize((point.sketch, point.decisions)).schedule.mod
 
 
 def measure(table: ReplayTable, *modules: object) -> list[list[float] | None]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up measurements: functions of a candidate's realised decisions."""
+"""Made-up measurements: functions of a candidate's realized decisions."""
 
 import math
 import zlib

@@ -19,10 +19,10 @@ from .watching import follow
 from .workloads import Reject, make_context, tile_two
 
 INNERMOST_LIMITS = (32, 32, 16)
-"""Neighbours in ``tile_all``, whose extents are powers of two."""
+"""Neighbors in ``tile_all``, whose extents are powers of two."""
 
 
-def neighbours(decisions: Decisions) -> Iterator[Decisions]:
+def neighbors(decisions: Decisions) -> Iterator[Decisions]:
     """One factor of two moved from one position of a tile to another, counted afresh here."""
     for which, tile in enumerate(decisions):
         for source in range(len(tile)):
@@ -37,10 +37,10 @@ def neighbours(decisions: Decisions) -> Iterator[Decisions]:
 
 
 def assert_optimum(*runs: Drive, cost: Callable[[Decisions], float] = bowl) -> set[Decisions]:
-    """The best of what was measured has no better neighbour."""
+    """The best of what was measured has no better neighbor."""
     measured = {trial.decisions for run in runs for trial in run.trials}
     best = min(measured, key=cost)
-    assert all(cost(best) <= cost(neighbour) for neighbour in neighbours(best))
+    assert all(cost(best) <= cost(neighbor) for neighbor in neighbors(best))
     return measured
 
 

@@ -10,7 +10,7 @@ from tvm_droplet_ms import DropletStrategy
 from .driving import FixedModel, drive
 from .objectives import Noisy, bowl, rugged, spread, timed
 from .strategies import make_published_droplet
-from .test_descent import assert_optimum, neighbours
+from .test_descent import assert_optimum, neighbors
 from .workloads import make_context, tile_and_annotate
 
 
@@ -21,10 +21,10 @@ def test_descent_ends_in_a_local_optimum(cost):
     assert driven.ended
     assert 12 < len(driven.trials) < 1000
     measured = assert_optimum(driven, cost=cost)
-    assert set(neighbours(min(measured, key=cost))) <= measured
+    assert set(neighbors(min(measured, key=cost))) <= measured
 
 
-def test_descent_ends_where_no_neighbour_is_significantly_faster():
+def test_descent_ends_where_no_neighbor_is_significantly_faster():
     """Significance is SciPy's test on three times per candidate."""
     strategy = make_published_droplet()
     driven = drive(make_context(strategy), spread(rugged), max_trials=2000)
@@ -32,7 +32,7 @@ def test_descent_ends_where_no_neighbour_is_significantly_faster():
     times = {trial.decisions: trial.secs for trial in driven.trials}
 
     def is_optimum(decisions) -> bool:
-        around = list(neighbours(decisions))
+        around = list(neighbors(decisions))
         return all(near in times for near in around) and not any(
             sum(times[near]) < sum(times[decisions])
             and stats.ttest_ind(times[near], times[decisions]).pvalue <= 0.05

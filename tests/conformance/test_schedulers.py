@@ -19,7 +19,7 @@ from .workloads import make_context, matmul, sample_nothing, tile_all, tile_two
 
 @derived_object
 class HashBuilder(ms.builder.PyBuilder):
-    """Builds nothing: a module's artefact is its structural hash."""
+    """Builds nothing: a module's artifact is its structural hash."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class HashBuilder(ms.builder.PyBuilder):
 
 @derived_object
 class HashRunner(ms.runner.PyRunner):
-    """Runs nothing: a time is a function of the artefact's name."""
+    """Runs nothing: a time is a function of the artifact's name."""
 
     def run(self, runner_inputs):
         return [

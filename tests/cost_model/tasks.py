@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 
 
 class Task:
@@ -23,7 +23,7 @@ class Task:
     def __init__(self, *shape: int, count: int = 160) -> None:
         self.context = make_context(ms.search_strategy.ReplayTrace(), matmul(*shape), tile_all)
         (space,) = self.context.generate_design_space()
-        replayer = Replayer(self.context.mod, [], random.Random(0))
+        replayer = ScreenedReplayer(self.context.mod, [], random.Random(0))
         drawn = [replayer.replay(Trace(space.trace.insts, {})) for _ in range(count)]
         distinct = {candidate.module: candidate for candidate in drawn}
         self.candidates = [candidate.measure_candidate() for candidate in distinct.values()]

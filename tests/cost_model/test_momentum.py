@@ -102,7 +102,7 @@ def test_saved_source_is_where_momentum_left_it(
         assert np.isfinite(task.predict(begun, 0, 3)).all()
 
 
-def test_inputs_are_normalised_as_the_source_is(network: PretrainedModel, task: Task):
+def test_inputs_are_normalized_as_the_source_is(network: PretrainedModel, task: Task):
     model = TransferModel(network, adaptation="fine-tune")
     task.update(model, 0, 9)
     task.predict(model, 0, 1)

@@ -162,7 +162,7 @@ class EveryThirdFails(PyBuilder):
     def _result(number):
         if number % 3 == 2:
             return BuilderResult(None, "no luck")
-        # TVM deletes the directory of the artefact.
+        # TVM deletes the directory of the artifact.
         return BuilderResult(str(Path(tempfile.mkdtemp()) / "kernel"), None)
 
 

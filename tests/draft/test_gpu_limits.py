@@ -21,8 +21,8 @@ from tvm_droplet_ms.draft.find import find_draft
 from tvm_droplet_ms.draft.gpu.gpu_launch import compile_launch
 from tvm_droplet_ms.draft.gpu.gpu_limits import TaskLimits
 from tvm_droplet_ms.draft.index_intervals import UnknownIndex
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
 A100 = Target("nvidia/nvidia-a100")
@@ -136,8 +136,8 @@ def test_what_is_not_understood_is_accepted():
 def task_limits(layer: Layer) -> TaskLimits:
     """The draft of a layer."""
     context = context_of(layer)
-    spaces = DesignSpaces([space.trace for space in context.generate_design_space()])
-    return GpuLimits.of(A100).begin(spaces, Replayer(context.mod, [], random.Random(0)))
+    spaces = EncodedSpaces([space.trace for space in context.generate_design_space()])
+    return GpuLimits.of(A100).begin(spaces, ScreenedReplayer(context.mod, [], random.Random(0)))
 
 
 def test_what_is_not_understood_is_named_and_counted():
@@ -169,14 +169,14 @@ def searched(**options) -> Drive:
 def replayed(monkeypatch, **options):
     """Replays that a search makes for the schedules that it measures."""
     replays = []
-    replay = Replayer.replay_all
+    replay = ScreenedReplayer.replay_all
 
     def counted(self, traces):
         traces = list(traces)
         replays.extend(traces)
         return replay(self, traces)
 
-    monkeypatch.setattr(Replayer, "replay_all", counted)
+    monkeypatch.setattr(ScreenedReplayer, "replay_all", counted)
     assert len(set(searched(**options).modules)) == 16
     return len(replays)
 

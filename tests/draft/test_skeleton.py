@@ -14,7 +14,7 @@ from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
 from tvm_droplet_ms.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.draft.key_symbols import KeySymbols, key_of
 from tvm_droplet_ms.draft.skeleton import compile_skeleton
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 
 WORKLOADS = [
     "whole_dense",
@@ -37,7 +37,7 @@ class Draws:
         with fast_tune_contexts():
             self.context: ms.TuneContext = find_definition(name).context(target, "replay-trace")
         self.designs = [schedule.trace for schedule in self.context.generate_design_space()]
-        self.spaces = DesignSpaces(self.designs)
+        self.spaces = EncodedSpaces(self.designs)
 
     def __iter__(self):
         generator = random.Random(0)

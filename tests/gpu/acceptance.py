@@ -29,7 +29,7 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.draft.gpu.gpu_limits import TaskLimits
-from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, Replayer
+from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, ScreenedReplayer
 from tvm_droplet_ms.search_strategy.published.candidates import Candidate
 
 TARGETS = ("nvidia/nvidia-v100", "nvidia/nvidia-a100", "nvidia/nvidia-h100")
@@ -109,10 +109,10 @@ class Accepted:
 @contextmanager
 def counted() -> Iterator[Accepted]:
     """Count what all searches propose meanwhile."""
-    counts, begin, count = Accepted(), TaskLimits.__post_init__, Replayer._counted
+    counts, begin, count = Accepted(), TaskLimits.__post_init__, ScreenedReplayer._counted
     drafts: list[TaskLimits] = []
 
-    def noted(self: Replayer, result: Candidate | str) -> Candidate | None:
+    def noted(self: ScreenedReplayer, result: Candidate | str) -> Candidate | None:
         counts.note(result)
         return count(self, result)
 
@@ -120,11 +120,11 @@ def counted() -> Iterator[Accepted]:
         begin(self)
         drafts.append(self)
 
-    Replayer._counted, TaskLimits.__post_init__ = noted, begun  # type: ignore[method-assign]
+    ScreenedReplayer._counted, TaskLimits.__post_init__ = noted, begun  # type: ignore[method-assign]
     try:
         yield counts
     finally:
-        Replayer._counted = count  # type: ignore[method-assign]
+        ScreenedReplayer._counted = count  # type: ignore[method-assign]
         TaskLimits.__post_init__ = begin  # type: ignore[method-assign]
     for draft in drafts:
         counts.sketches += len(draft.spaces.sketches)

@@ -235,7 +235,7 @@ def test_only_exact_rules_for_other_types(dtype):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_quantised_model_comes_back():
+def test_a_quantized_model_comes_back():
     """Scales and zero points are weights, but the values between them are of eight bits."""
     w = Weights()
     scale, zero = relax.const(np.float32(0.05)), relax.const(np.int8(3))

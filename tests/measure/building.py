@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules to build, failing build functions, and the output of an artefact."""
+"""Modules to build, failing build functions, and the output of an artifact."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,10 +47,10 @@ def chain(length: int, size: int = 16) -> IRModule:
     return IRModule({"main": main})
 
 
-def constant_of(artefact: str) -> float:
-    """The constant added by an artefact of `add_constant`."""
+def constant_of(artifact: str) -> float:
+    """The constant added by an artifact of `add_constant`."""
     numbers = np.arange(16, dtype="float32")
     out = tvm.runtime.tensor(np.zeros(16, dtype="float32"))
-    tvm.runtime.load_module(artefact)["main"](tvm.runtime.tensor(numbers), out)
+    tvm.runtime.load_module(artifact)["main"](tvm.runtime.tensor(numbers), out)
     (constant,) = set((out.numpy() - numbers).tolist())
     return constant

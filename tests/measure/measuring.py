@@ -292,7 +292,7 @@ def build_nothing(_mod: Any, _target: Any, _params: Any) -> None:
 
 
 def export_pid(_module: Any) -> str:
-    """An export function whose artefact is named by the worker."""
+    """An export function whose artifact is named by the worker."""
     path = Path(tempfile.mkdtemp(), str(os.getpid()))
     path.touch()
     return str(path)

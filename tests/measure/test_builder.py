@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The builder: its artefacts, and every way in which a build can fail."""
+"""The builder: its artifacts, and every way in which a build can fail."""
 
 import contextlib
 import errno
@@ -65,7 +65,7 @@ def build(builder, *mods, target=LLVM, params=None):
     return builder.build([BuilderInput(mod, target, params) for mod in mods])
 
 
-def artefact_of(result) -> str:
+def artifact_of(result) -> str:
     assert result.error_msg is None, result.error_msg
     return str(result.artifact_path)
 
@@ -88,7 +88,7 @@ def assert_multiplies(module) -> None:
     np.testing.assert_allclose(out.numpy(), a @ b, rtol=1e-4, atol=1e-4)
 
 
-# Artefacts.
+# Artifacts.
 
 
 def test_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
@@ -98,7 +98,7 @@ def test_build_for_cpus_imports_no_tensor_intrinsics(make_builder):
         return module
 
     builder = make_builder(max_workers=1, f_build=build_and_look)
-    assert_multiplies(tvm.runtime.load_module(artefact_of(build(builder, matmul())[0])))
+    assert_multiplies(tvm.runtime.load_module(artifact_of(build(builder, matmul())[0])))
 
 
 @T.prim_func(s_tir=True)
@@ -140,7 +140,7 @@ def test_tensorized_schedule_builds_where_its_intrinsic_is_unknown(shared):
     schedule.decompose_reduction(block, reduction)
     schedule.tensorize(column, name)
     assert "broadcast" in schedule.mod.script().lower()
-    assert_multiplies(tvm.runtime.load_module(artefact_of(build(shared, schedule.mod)[0])))
+    assert_multiplies(tvm.runtime.load_module(artifact_of(build(shared, schedule.mod)[0])))
 
 
 def test_results_are_in_the_order_of_the_inputs(make_builder):
@@ -151,7 +151,7 @@ def test_results_are_in_the_order_of_the_inputs(make_builder):
 
     builder = make_builder(max_workers=2, f_build=build_slowly_at_first)
     mods = [add_constant(0.0).with_attr("slow", True), *(add_constant(i) for i in range(1, 8))]
-    assert [constant_of(artefact_of(result)) for result in build(builder, *mods)] == list(range(8))
+    assert [constant_of(artifact_of(result)) for result in build(builder, *mods)] == list(range(8))
 
 
 def test_what_would_be_built_after_the_end_fails_as_not_begun(make_builder):
@@ -161,7 +161,7 @@ def test_what_would_be_built_after_the_end_fails_as_not_begun(make_builder):
     assert late.artifact_path is None and is_machinery_failure(late.error_msg)
     assert "the time is over" in late.error_msg
     builder.end_by(math.inf)
-    assert constant_of(artefact_of(build(builder, add_constant(2.0))[0])) == 2
+    assert constant_of(artifact_of(build(builder, add_constant(2.0))[0])) == 2
 
 
 def test_parameters_reach_build_function(make_builder):
@@ -174,7 +174,7 @@ def test_parameters_reach_build_function(make_builder):
 
     builder = make_builder(max_workers=1, f_build=build_with_params)
     results = build(builder, add_constant(1.0), params=sent)
-    assert constant_of(artefact_of(results[0])) == 1.0
+    assert constant_of(artifact_of(results[0])) == 1.0
     assert "TypeError" in error_of(build(builder, add_constant(1.0))[0])
 
 
@@ -196,7 +196,7 @@ def test_stats_count_builds_failures_and_seconds(make_builder):
 
 
 def test_every_candidate_has_its_own_folder(shared):
-    paths = [artefact_of(result) for result in build(shared, *map(add_constant, range(3)))]
+    paths = [artifact_of(result) for result in build(shared, *map(add_constant, range(3)))]
     remove_build_dir(paths[1])
     assert not os.path.exists(paths[1])
     assert [constant_of(paths[0]), constant_of(paths[2])] == [0, 2]
@@ -212,7 +212,7 @@ def test_export_functions_of_tvm_and_of_the_user(make_builder, name):
     of_tvm = name == "f_export of TVM"
     f_export = "s_tir.meta_schedule.builder.default_export" if of_tvm else export_as_text
     builder = make_builder(max_workers=2, f_export=f_export)
-    paths = [artefact_of(result) for result in build(builder, *map(add_constant, range(3)))]
+    paths = [artifact_of(result) for result in build(builder, *map(add_constant, range(3)))]
     remove_build_dir(paths[0])
     if of_tvm:
         assert [constant_of(path) for path in paths[1:]] == [1, 2]
@@ -220,16 +220,16 @@ def test_export_functions_of_tvm_and_of_the_user(make_builder, name):
         assert all("fadd" in Path(path).read_text() for path in paths[1:])
 
 
-def test_artefact_for_another_machine(make_builder):
-    """For example, an export function sends the artefact to a device."""
+def test_artifact_for_another_machine(make_builder):
+    """For example, an export function sends the artifact to a device."""
     builder = make_builder(max_workers=1, f_export=lambda _: "/device/kernels/7")
-    assert artefact_of(build(builder, add_constant(1.0))[0]) == "/device/kernels/7"
+    assert artifact_of(build(builder, add_constant(1.0))[0]) == "/device/kernels/7"
     assert not os.path.exists("/device")
 
 
-def test_artefact_loads_over_rpc(shared, tmp_path, monkeypatch):
+def test_artifact_loads_over_rpc(shared, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # For the server.
-    path = artefact_of(build(shared, matmul())[0])
+    path = artifact_of(build(shared, matmul())[0])
     server = rpc.Server("127.0.0.1", no_fork=True)
     try:
         session = rpc.connect("127.0.0.1", server.port)
@@ -273,8 +273,8 @@ def matmul_of_threads(name: str) -> IRModule:
     return schedule.mod
 
 
-def contents(artefact: str) -> bytes:
-    with tarfile.open(artefact) as tar:
+def contents(artifact: str) -> bytes:
+    with tarfile.open(artifact) as tar:
         files = (tar.extractfile(member) for member in tar.getmembers())
         return b"".join(file.read() for file in files if file is not None)
 
@@ -305,7 +305,7 @@ def test_cuda_modules_are_built(make_builder):
     good, broken = map(matmul_of_threads, ("good", "broken"))
     *built, failed = build(builder, good, fragments, broken, target=CUDA)
     for result in built:
-        assert MARK.encode() in contents(artefact_of(result))
+        assert MARK.encode() in contents(artifact_of(result))
     assert "no such architecture" in error_of(failed)
     assert builder.stats.failures == {"error": 1}
 
@@ -320,7 +320,7 @@ def test_invalid_module_fails_only_its_candidate(shared):
     before = shared.stats.failures["error"]
     bad, good = build(shared, IRModule({"main": func}), add_constant(1.0))
     assert "free_variable" in error_of(bad)
-    assert constant_of(artefact_of(good)) == 1.0
+    assert constant_of(artifact_of(good)) == 1.0
     assert shared.stats.failures["error"] == before + 1
 
 
@@ -349,7 +349,7 @@ def test_faults_among_good_candidates(surroundings, make_builder):
     for (_, _, words), result in zip(FAULTS, results[1::2], strict=True):
         error = error_of(result)
         assert error.startswith("WarmBuilder: ") and words in error
-    paths = [artefact_of(result) for result in results[::2]]
+    paths = [artifact_of(result) for result in results[::2]]
     assert [constant_of(path) for path in paths] == list(range(len(FAULTS) + 1))
     assert builder.stats.failures == Counter(kind for _, kind, _ in FAULTS)
     # The folders of those that failed are deleted.
@@ -369,7 +369,7 @@ def test_program_of_workers_killed_in_both_tries(make_builder):
         )
     (after,) = build(builder, add_constant(5.0))
     # The first was built before, and may be measured after the next batch was built.
-    assert [constant_of(artefact_of(result)) for result in (before, after)] == [0, 5]
+    assert [constant_of(artifact_of(result)) for result in (before, after)] == [0, 5]
     assert builder.stats.failures == {"machinery": 2} and builder.stats.retries == 2
 
 
@@ -378,7 +378,7 @@ def test_paired_builder_hands_machinery_failures_on_as_paths(make_builder):
     killer = with_fault(add_constant(1.0), measuring.kill_the_server)
     raiser = with_fault(add_constant(2.0), measuring.raise_error)
     (failed,), (raised,) = build(builder, killer), build(builder, raiser)
-    path = artefact_of(failed)
+    path = artifact_of(failed)
     failure = failure_at(path)
     assert failure is not None and failure.kind == "machinery"
     assert "the program that holds the worker processes ended" in failure.message
@@ -392,7 +392,7 @@ def no_space(*_arguments, **_options):
 
 
 @pytest.mark.parametrize("is_anywhere", [True, False])
-def test_no_folder_for_the_artefact(make_builder, monkeypatch, is_anywhere):
+def test_no_folder_for_the_artifact(make_builder, monkeypatch, is_anywhere):
     """The next batch has one again."""
     builder = make_builder(max_workers=1, paired=True)
     directory = builder._pool.directory
@@ -405,20 +405,20 @@ def test_no_folder_for_the_artefact(make_builder, monkeypatch, is_anywhere):
         patch.setattr(tempfile, "mkdtemp", refuse)
         (result,) = build(builder, add_constant(1.0))
     if is_anywhere:
-        failure = failure_at(artefact_of(result))
+        failure = failure_at(artifact_of(result))
         assert failure is not None and "No space left on device" in failure.message
-        remove_build_dir(artefact_of(result))
+        remove_build_dir(artifact_of(result))
     else:
         assert is_machinery_failure(error_of(result))
         assert "No space left on device" in error_of(result)
     assert builder.stats.failures == {"machinery": 1} and builder.stats.retries == 1
-    assert constant_of(artefact_of(build(builder, add_constant(2.0))[0])) == 2.0
+    assert constant_of(artifact_of(build(builder, add_constant(2.0))[0])) == 2.0
 
 
 def test_deleted_directory_is_made_again(make_builder):
     builder = make_builder(max_workers=1)
     shutil.rmtree(builder._pool.directory)
-    assert constant_of(artefact_of(build(builder, add_constant(1.0))[0])) == 1.0
+    assert constant_of(artifact_of(build(builder, add_constant(1.0))[0])) == 1.0
 
 
 def test_unpicklable_module_fails_only_its_candidate(make_builder):
@@ -427,7 +427,7 @@ def test_unpicklable_module_fails_only_its_candidate(make_builder):
     bad, good = build(builder, add_constant(1.0).with_attr("function", function), add_constant(2.0))
     assert "cannot be sent to a worker process" in error_of(bad)
     assert not is_machinery_failure(bad.error_msg)
-    assert constant_of(artefact_of(good)) == 2.0
+    assert constant_of(artifact_of(good)) == 2.0
     assert builder.stats.failures == {"error": 1} and builder.stats.retries == 0
 
 
@@ -503,7 +503,7 @@ def test_initializer_registers_functions(make_builder):
 
     builder = make_builder(max_workers=1, initializer=register, f_build="test.build", max_builds=1)
     results = build(builder, add_constant(1.0), add_constant(2.0))
-    assert [constant_of(artefact_of(result)) for result in results] == [1, 2]
+    assert [constant_of(artifact_of(result)) for result in results] == [1, 2]
 
 
 def test_time_limit_begins_with_build(make_builder):
@@ -515,12 +515,12 @@ def test_time_limit_begins_with_build(make_builder):
     )
     # Waiting for the others takes the last one longer than the limit.
     for result in build(builder, *map(add_constant, range(4))):
-        artefact_of(result)
+        artifact_of(result)
 
 
 def pids(results) -> Counter:
-    """Number of builds per worker, from the artefacts of `measuring.export_pid`."""
-    return Counter(Path(artefact_of(result)).name for result in results)
+    """Number of builds per worker, from the artifacts of `measuring.export_pid`."""
+    return Counter(Path(artifact_of(result)).name for result in results)
 
 
 def test_workers_that_grow_are_replaced(make_builder):
@@ -540,7 +540,7 @@ def test_dropped_builder_ends_its_workers(surroundings):
         results = build(
             builder, add_constant(1.0), with_fault(add_constant(2.0), measuring.raise_error)
         )
-        artefact_of(results[0])
+        artifact_of(results[0])
         error_of(results[1])
 
     use()
@@ -633,7 +633,7 @@ def test_thousands_of_builds_do_not_leak_memory(surroundings, make_builder):
     for batch in range(40):
         results = build(builder, *(add_constant(50 * batch + i) for i in range(50)))
         for result in results:
-            remove_build_dir(artefact_of(result))
+            remove_build_dir(artifact_of(result))
         used.append(memory_of(surroundings))
     # After 200 builds, and after 2,000.
     assert used[-1] < used[3] + 64, used

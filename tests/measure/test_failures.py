@@ -30,7 +30,7 @@ HOST = Target({"kind": "llvm", "num-cores": 1})
 
 
 @pytest.mark.parametrize("kind", get_args(FailureKind))
-def test_machinery_failure_is_recognised_by_prefix(kind):
+def test_machinery_failure_is_recognized_by_prefix(kind):
     failure, is_machinery = Failure(kind, "why"), kind in ("machinery", "closed")
     assert str(failure) == ("machinery failure: why" if is_machinery else "why")
     assert failure.is_machinery is is_machinery_failure(str(failure)) is is_machinery
@@ -49,7 +49,7 @@ def test_failure_goes_through_path(tmp_path, message):
     assert failure_at(path) == Failure("machinery", message)
 
 
-def test_artefact_path_is_not_a_failure(tmp_path):
+def test_artifact_path_is_not_a_failure(tmp_path):
     assert failure_at(str(tmp_path / "machinery failure" / "module.so")) is None
 
 

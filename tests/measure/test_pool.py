@@ -387,19 +387,19 @@ def test_task_cannot_be_cancelled(make_pool):
 
 
 def test_restart_that_fails_keeps_directory(make_pool, monkeypatch):
-    """It holds the artefacts that are still to be measured, and TVM deletes their folders."""
+    """It holds the artifacts that are still to be measured, and TVM deletes their folders."""
     pool = make_pool(1)
-    artefact = os.path.join(pool.directory, "artefact")
-    pathlib.Path(artefact).touch()
+    artifact = os.path.join(pool.directory, "artifact")
+    pathlib.Path(artifact).touch()
     server_of(pool).kill()
     assert eventually(lambda: not pool._server.is_running)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/no/such/python")
         with pytest.raises(OSError, match="/no/such/python"):
             pool.submit(20, measuring.echo, 1)
-    assert os.path.exists(artefact)
+    assert os.path.exists(artifact)
     assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
-    assert os.path.exists(artefact)
+    assert os.path.exists(artifact)
 
 
 def fail_to_fork_at_first() -> None:
@@ -629,7 +629,7 @@ from tvm_droplet_ms.measure import WorkerPool
 
 pool = WorkerPool(1)
 worker = pool.submit(20, os.getpid).result()
-file = os.path.join(pool.directory, "artefact")
+file = os.path.join(pool.directory, "artifact")
 open(file, "w").close()
 if os.fork() == 0:
     sys.exit(0)

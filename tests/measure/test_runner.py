@@ -72,8 +72,8 @@ def leaves_the_process():
 
 
 @pytest.fixture(scope="module")
-def artefacts(tmp_path_factory):
-    """Paths of artefacts by name, each in a folder of its own."""
+def artifacts(tmp_path_factory):
+    """Paths of artifacts by name, each in a folder of its own."""
     modules = {
         "good": chain(100_000),
         "slow": chain(100_000_000),
@@ -137,36 +137,36 @@ def assert_machinery_failed(result, words):
 # Measurements.
 
 
-def test_times_agree_with_the_local_runner(artefacts):
+def test_times_agree_with_the_local_runner(artifacts):
     config = EvaluatorConfig(number=1, repeat=3, min_repeat_ms=10)
     local = ms.runner.LocalRunner(evaluator_config=config)
     times = {"local": [], "prompt": []}
     with running(evaluator_config=config) as prompt:
-        measured(prompt, artefacts["ms"]), measured(local, artefacts["ms"])
+        measured(prompt, artifacts["ms"]), measured(local, artifacts["ms"])
         for _ in range(7):
-            times["prompt"] += secs_of(*measured(prompt, artefacts["ms"]))
-            times["local"] += secs_of(*measured(local, artefacts["ms"]))
+            times["prompt"] += secs_of(*measured(prompt, artifacts["ms"]))
+            times["local"] += secs_of(*measured(local, artifacts["ms"]))
 
     spread = max(times["local"]) - min(times["local"])
     difference = abs(median(times["prompt"]) - median(times["local"]))
     assert difference <= spread + 0.02 * median(times["local"]), times
 
 
-def test_results_are_in_the_order_of_the_inputs(artefacts, shared_runner):
+def test_results_are_in_the_order_of_the_inputs(artifacts, shared_runner):
     names = ["8x", "good", "64x", "good", "8x", "64x", "64x", "good"]
 
-    results = measured(shared_runner, *(artefacts[name] for name in names))
+    results = measured(shared_runner, *(artifacts[name] for name in names))
 
     by_time = sorted(zip([min(secs_of(result)) for result in results], names, strict=True))
     assert [name for _, name in by_time] == ["good"] * 3 + ["8x"] * 2 + ["64x"] * 3
 
 
-def test_what_would_be_timed_after_the_end_is_not_measured(artefacts, shared_runner):
+def test_what_would_be_timed_after_the_end_is_not_measured(artifacts, shared_runner):
     shared_runner.end_by(time.monotonic())
-    (late,) = measured(shared_runner, artefacts["good"])
+    (late,) = measured(shared_runner, artifacts["good"])
     shared_runner.end_by(math.inf)
     assert list(late.run_secs) == [] and "the time is over" in late.error_msg
-    assert secs_of(measured(shared_runner, artefacts["good"])[0])
+    assert secs_of(measured(shared_runner, artifacts["good"])[0])
 
 
 def pid_as_time(_module, _device, config, _arguments):
@@ -174,34 +174,34 @@ def pid_as_time(_module, _device, config, _arguments):
     return [1.0 + 1e-9 * os.getpid()] * config.repeat
 
 
-def test_candidate_near_best_is_timed_in_two_processes(artefacts):
+def test_candidate_near_best_is_timed_in_two_processes(artifacts):
     with running(f_run_evaluator=pid_as_time) as runner:
-        results = measured(runner, artefacts["good"], artefacts["8x"])
+        results = measured(runner, artifacts["good"], artifacts["8x"])
     processes = [[round(1e9 * (secs - 1.0)) for secs in secs_of(result)] for result in results]
     (a, *first), (b, *second) = processes
     assert (first, second) == ([a, a, first[-1], first[-1]], [b, b, second[-1], second[-1]])
     assert a != first[-1] == b != second[-1], "each is timed again in a fresh worker, which stays"
 
 
-def test_candidate_far_from_the_best_is_timed_in_one_process(artefacts, tmp_path):
+def test_candidate_far_from_the_best_is_timed_in_one_process(artifacts, tmp_path):
     times = tmp_path / "times"
     with running(f_run_evaluator=evaluator_of_file(times)) as runner:
         times.write_text("[1.0]")
-        (best,) = measured(runner, artefacts["good"])
+        (best,) = measured(runner, artifacts["good"])
         times.write_text("[1.2]")
-        (other,) = measured(runner, artefacts["good"])
+        (other,) = measured(runner, artifacts["good"])
     assert (secs_of(best), secs_of(other)) == ([1.0] * 5, [1.2])
 
 
-def test_best_time_is_kept_per_task(artefacts):
+def test_best_time_is_kept_per_task(artifacts):
     with running(evaluator_config=SHORT) as runner:
-        measured(runner, artefacts["good"])
-        (wide,) = measured(runner, artefacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
+        measured(runner, artifacts["good"])
+        (wide,) = measured(runner, artifacts["wide"], args_info=[TensorInfo("float32", (32,))] * 2)
         assert runner.stats.hopeless == 0
         assert len(secs_of(wide)) == 5
 
         runner.close()
-        measured(runner, artefacts["slow"])
+        measured(runner, artifacts["slow"])
         assert runner.stats.hopeless == 1
 
 
@@ -219,22 +219,22 @@ def test_builder_distinguishes_tasks_of_equal_arguments():
     assert [len(secs_of(result)) for result in results] == [5, 5, 1]
 
 
-def test_process_is_that_of_the_worker(artefacts):
+def test_process_is_that_of_the_worker(artifacts):
     with running(evaluator_config=SHORT, near_best_repeats=1) as runner:
         assert runner.stats.process is None
-        measured(runner, artefacts["good"])
+        measured(runner, artifacts["good"])
         process = runner.stats.process
         assert os.getpid() in [parent.pid for parent in psutil.Process(process).parents()]
-        measured(runner, artefacts["good"])
+        measured(runner, artifacts["good"])
         assert runner.stats.process == process
-        measured(runner, artefacts["wild"], artefacts["good"])
+        measured(runner, artifacts["wild"], artifacts["good"])
         assert runner.stats.process != process
 
 
-def test_hopeless_candidate_is_never_best(artefacts):
+def test_hopeless_candidate_is_never_best(artifacts):
     with running(evaluator_config=SHORT) as runner:
         for name, repeats in (("ms", 5), ("slow", 1), ("slow", 1), ("good", 5), ("ms", 1)):
-            (result,) = measured(runner, artefacts[name])
+            (result,) = measured(runner, artifacts[name])
             assert len(secs_of(result)) == repeats, name
 
 
@@ -251,10 +251,10 @@ def test_hopeless_candidate_is_never_best(artefacts):
         ("text", ["error"], "text.so"),
     ],
 )
-def test_broken_artefact_fails_only_its_candidate(artefacts, shared_runner, name, kinds, words):
+def test_broken_artifact_fails_only_its_candidate(artifacts, shared_runner, name, kinds, words):
     before = shared_runner.stats.failures.copy()
     good, bad, still_good = measured(
-        shared_runner, artefacts["good"], artefacts[name], artefacts["good"]
+        shared_runner, artifacts["good"], artifacts[name], artifacts["good"]
     )
     secs_of(good), secs_of(still_good)
     assert bad.run_secs is None
@@ -263,11 +263,11 @@ def test_broken_artefact_fails_only_its_candidate(artefacts, shared_runner, name
     assert kind in kinds
 
 
-def test_missing_artefact_is_not_candidates_failure(artefacts, shared_runner):
+def test_missing_artifact_is_not_candidates_failure(artifacts, shared_runner):
     """As where the folder of temporary files was cleared."""
     before = shared_runner.stats.failures["machinery"]
 
-    bad, good = measured(shared_runner, artefacts["missing"], artefacts["good"])
+    bad, good = measured(shared_runner, artifacts["missing"], artifacts["good"])
 
     secs_of(good)
     assert_machinery_failed(bad, "missing.so is missing")
@@ -283,18 +283,18 @@ def test_missing_artefact_is_not_candidates_failure(artefacts, shared_runner):
         [TensorInfo("int32", (16,))] * 2,
     ],
 )
-def test_wrong_arguments(artefacts, shared_runner, args_info):
-    (result,) = measured(shared_runner, artefacts["good"], args_info=args_info)
+def test_wrong_arguments(artifacts, shared_runner, args_info):
+    (result,) = measured(shared_runner, artifacts["good"], args_info=args_info)
 
     assert result.run_secs is None
     assert result.error_msg.startswith("PromptRunner: ")
-    secs_of(*measured(shared_runner, artefacts["good"]))
+    secs_of(*measured(shared_runner, artifacts["good"]))
 
 
-def test_kernel_that_hangs(artefacts):
+def test_kernel_that_hangs(artifacts):
     with running(evaluator_config=SHORT, timeout_sec=1.5) as runner:
         good, bad, still_good = measured(
-            runner, artefacts["good"], artefacts["endless"], artefacts["good"]
+            runner, artifacts["good"], artifacts["endless"], artifacts["good"]
         )
 
         secs_of(good), secs_of(still_good)
@@ -312,11 +312,11 @@ def test_time_limit_follows_the_best():
         assert runner.time_limit(math.inf) == runner.time_limit(10.0) == 30.0
 
 
-def test_kernel_that_hangs_beside_a_known_best_is_killed_sooner(artefacts, monkeypatch):
+def test_kernel_that_hangs_beside_a_known_best_is_killed_sooner(artifacts, monkeypatch):
     monkeypatch.setattr("tvm_droplet_ms.measure.candidate_timer.LOAD_SECS", 1.0)
     with running(evaluator_config=SHORT, timeout_sec=600.0) as runner:
-        secs_of(*measured(runner, artefacts["good"]))
-        (bad,) = measured(runner, artefacts["endless"])
+        secs_of(*measured(runner, artifacts["good"]))
+        (bad,) = measured(runner, artifacts["endless"])
         limit = float(re.fullmatch("PromptRunner: killed after (.*) s, .*", bad.error_msg)[1])
         assert 1.0 < limit < 5.0
 
@@ -333,20 +333,20 @@ def evaluator_of_file(path):
     return evaluate
 
 
-def test_time_that_is_not_positive_number_is_failure(artefacts, tmp_path):
+def test_time_that_is_not_positive_number_is_failure(artifacts, tmp_path):
     times = tmp_path / "times"
     bad = ([math.nan], [0.0], [-1.0], [math.inf], [1.0, math.nan], [])
     with running(f_run_evaluator=evaluator_of_file(times)) as runner:
         for number, value in enumerate(bad, 1):
             times.write_text(json.dumps(value))
-            (result,) = measured(runner, artefacts["good"])
+            (result,) = measured(runner, artifacts["good"])
             assert result.run_secs is None
             assert result.error_msg.startswith("PromptRunner: ")
             assert runner.stats.failures == {"invalid time": number}, value
 
         # None of them becomes the best time, which would make all others hopeless.
         times.write_text("[2.0]")
-        assert secs_of(*measured(runner, artefacts["good"])) == [2.0] * 5
+        assert secs_of(*measured(runner, artifacts["good"])) == [2.0] * 5
 
 
 def test_database_of_invalid_times_opens_again(tmp_path):
@@ -433,7 +433,7 @@ def called(name):
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_functions_of_the_user(artefacts, tmp_path, by_name):
+def test_functions_of_the_user(artifacts, tmp_path, by_name):
     names = {
         "f_alloc_argument": "test_runner.allocate",
         "f_run_evaluator": "test_runner.evaluate",
@@ -441,7 +441,7 @@ def test_functions_of_the_user(artefacts, tmp_path, by_name):
     }
     functions = {key: name if by_name else called(name) for key, name in names.items()}
     with running(initializer=registered(str(tmp_path)), alloc_repeat=2, **functions) as runner:
-        good, text, wild = measured(runner, artefacts["good"], artefacts["text"], artefacts["wild"])
+        good, text, wild = measured(runner, artifacts["good"], artifacts["text"], artifacts["wild"])
 
     assert secs_of(good) == secs_of(wild) == [0.125] * 5
     assert text.run_secs is None
@@ -450,7 +450,7 @@ def test_functions_of_the_user(artefacts, tmp_path, by_name):
     assert (tmp_path / "cleaned").read_text() == "xxxxx"
 
 
-def test_new_worker_is_initialized_too(artefacts, tmp_path):
+def test_new_worker_is_initialized_too(artifacts, tmp_path):
     """A new worker starts after a crash, here of the evaluator."""
 
     def evaluate(*_):
@@ -460,7 +460,7 @@ def test_new_worker_is_initialized_too(artefacts, tmp_path):
         return called("test_runner.evaluate")(*_)
 
     with running(initializer=registered(str(tmp_path)), f_run_evaluator=evaluate) as runner:
-        crashed, good = measured(runner, artefacts["good"], artefacts["good"])
+        crashed, good = measured(runner, artifacts["good"], artifacts["good"])
 
     assert crashed.error_msg == "PromptRunner: its process ended with status 5"
     assert secs_of(good) == [0.125] * 5
@@ -491,49 +491,49 @@ def held_processes(folder):
     return {"worker": worker, "server": server}
 
 
-def test_candidate_is_tried_once_more_after_program_was_killed(artefacts, tmp_path):
+def test_candidate_is_tried_once_more_after_program_was_killed(artifacts, tmp_path):
     def kill():
         os.kill(held_processes(tmp_path)["server"], signal.SIGKILL)
 
     with running(f_run_evaluator=hold_first(tmp_path)) as runner:
         killer = threading.Thread(target=kill)
         killer.start()
-        results = measured(runner, artefacts["good"], artefacts["good"])
+        results = measured(runner, artifacts["good"], artifacts["good"])
         killer.join()
         assert [secs_of(result) for result in results] == [[1.0] * 5] * 2
         assert runner.stats.failures == {} and runner.stats.retries == 1
 
 
-def test_program_killed_in_both_tries(artefacts):
+def test_program_killed_in_both_tries(artifacts):
     def evaluate(*_):
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(120)
 
     with running(f_run_evaluator=evaluate) as runner:
-        (result,) = measured(runner, artefacts["good"])
+        (result,) = measured(runner, artifacts["good"])
 
         assert_machinery_failed(result, "ended, with status -9")
         assert runner.stats.failures == {"machinery": 1} and runner.stats.retries == 1
 
 
 @pytest.mark.parametrize("error", [OSError("no process"), AttributeError("a fault of ours")])
-def test_pool_exception_gives_every_candidate_a_result(artefacts, monkeypatch, error):
+def test_pool_exception_gives_every_candidate_a_result(artifacts, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
     with running() as runner:
         with monkeypatch.context() as patch:
             patch.setattr(runner._pool, "submit", fail)
-            results = measured(runner, *[artefacts["good"]] * 3)
+            results = measured(runner, *[artifacts["good"]] * 3)
         for result in results:
             assert_machinery_failed(result, str(error))
-        secs_of(*measured(runner, artefacts["good"]))
+        secs_of(*measured(runner, artifacts["good"]))
 
 
-def test_folder_named_as_tasks_file(artefacts, tmp_path, monkeypatch):
-    """For an artefact without a folder, that file would be in the working directory."""
+def test_folder_named_as_tasks_file(artifacts, tmp_path, monkeypatch):
+    """For an artifact without a folder, that file would be in the working directory."""
     (tmp_path / "task").mkdir()
-    (tmp_path / "bare.so").write_bytes(Path(artefacts["good"]).read_bytes())
+    (tmp_path / "bare.so").write_bytes(Path(artifacts["good"]).read_bytes())
     monkeypatch.chdir(tmp_path)
     with running(evaluator_config=SHORT) as runner:
         (result,) = measured(runner, "bare.so")
@@ -549,22 +549,22 @@ def test_build_failure_is_passed_on(shared_runner, tmp_path):
     assert_machinery_failed(result, "no space for a/b.so: 100% full")
 
 
-def test_close_ends_the_worker_and_another_batch_starts_it_again(artefacts):
+def test_close_ends_the_worker_and_another_batch_starts_it_again(artifacts):
     before = our_processes()
     with running(evaluator_config=SHORT) as runner:
         for _ in range(2):
-            secs_of(*measured(runner, artefacts["good"]))
+            secs_of(*measured(runner, artifacts["good"]))
             assert our_processes() > before
             runner.close()
             assert our_processes() == before
 
 
-@pytest.mark.parametrize("artefact", ["good", "text"])
-def test_dropped_runner_ends_its_worker(artefacts, artefact):
+@pytest.mark.parametrize("artifact", ["good", "text"])
+def test_dropped_runner_ends_its_worker(artifacts, artifact):
     before = our_processes()
     runner = PromptRunner(evaluator_config=SHORT)
-    measured(runner, artefacts[artefact])
-    assert artefact == "text" or our_processes() > before
+    measured(runner, artifacts[artifact])
+    assert artifact == "text" or our_processes() > before
 
     del runner
     gc.collect()
@@ -587,13 +587,13 @@ runner.run([RunnerInput(sys.argv[1], "cpu", TWO_VECTORS)] * 3)
 )
 
 
-def test_interrupted_program_cleans_up(artefacts, tmp_path):
+def test_interrupted_program_cleans_up(artifacts, tmp_path):
     """``test_pool`` has programs that are killed."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     here = str(Path(__file__).parent)
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, artefacts["good"], str(tmp_path), here],
+        [sys.executable, "-c", INTERRUPTED, artifacts["good"], str(tmp_path), here],
         env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
         text=True,
@@ -614,10 +614,10 @@ def test_interrupted_program_cleans_up(artefacts, tmp_path):
 # Statistics.
 
 
-def test_stats_count_runs_failures_and_seconds(artefacts):
+def test_stats_count_runs_failures_and_seconds(artifacts):
     with running(evaluator_config=SHORT) as runner:
         start = time.perf_counter()
-        measured(runner, *(artefacts[name] for name in ("8x", "slow", "good", "text", "slow")))
+        measured(runner, *(artifacts[name] for name in ("8x", "slow", "good", "text", "slow")))
         wall = time.perf_counter() - start
 
         stats = runner.stats

@@ -148,7 +148,7 @@ def test_signature_is_same_in_every_process(tmp_path):
     assert names == [task_signature(mod, LLVM)] * 2
 
 
-def test_signature_is_stored_beside_artefact(tmp_path):
+def test_signature_is_stored_beside_artifact(tmp_path):
     assert read_task(str(tmp_path)) == ""
 
     write_task(str(tmp_path), "name")

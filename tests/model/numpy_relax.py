@@ -106,9 +106,9 @@ def layer_norm(attrs, data, gamma, beta):
     axes = tuple(axis % data.ndim for axis in ints(attrs.axes))
     shape = [extent if axis in axes else 1 for axis, extent in enumerate(data.shape)]
     assert list(axes) == sorted(axes)
-    centred = data - data.mean(axis=axes, keepdims=True)
+    centered = data - data.mean(axis=axes, keepdims=True)
     spread = np.sqrt(data.var(axis=axes, keepdims=True) + float(attrs.epsilon))
-    return centred / spread * gamma.reshape(shape) + beta.reshape(shape)
+    return centered / spread * gamma.reshape(shape) + beta.reshape(shape)
 
 
 def split(attrs, data):

@@ -168,7 +168,7 @@ def single_division_becomes_a_multiplication(emit, _values, x):
 
 
 @folds_to((1, 3, 4, 4), conv2d=1, add=1)
-def batch_norm_without_scale_and_centre_folds(emit, values, x):
+def batch_norm_without_scale_and_center_folds(emit, values, x):
     y = emit(op.nn.conv2d(x, values.normal(4, 3, 1, 1)))
     return batch_norm(emit, values, y, 4, scale=False, center=False)
 

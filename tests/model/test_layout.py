@@ -182,7 +182,7 @@ def test_model_with_a_used_dropout_mask_keeps_its_layout():
     assert operators(apply(prepare_graph(), before)) == operators(before)
 
 
-def test_transposed_convolution_stays_in_the_layout_that_can_be_legalised():
+def test_transposed_convolution_stays_in_the_layout_that_can_be_legalized():
     def middle(emit, values, y):
         return emit(op.nn.conv2d_transpose(y, values.normal(4, 4, 2, 2)))
 
@@ -217,16 +217,16 @@ def compiled(mod, x):
     return machine["main"](tvm.runtime.tensor(x)).numpy()
 
 
-def normalised(emit, y, axes, *shape):
+def normalized(emit, y, axes, *shape):
     values = Values(1)
     return emit(op.nn.layer_norm(y, values.normal(*shape), values.normal(*shape), axes=axes))
 
 
 def test_layer_norm_of_one_axis_alone_is_converted():
     """TVM's conversion gives NaN with several: it permutes the axes, but not the scale."""
-    several = between_convolutions(lambda emit, _, y: normalised(emit, y, [1, 2, 3], 4, 6, 6))
+    several = between_convolutions(lambda emit, _, y: normalized(emit, y, [1, 2, 3], 4, 6, 6))
     assert operators(apply(prepare_graph(), several)) == operators(several)
-    before = between_convolutions(lambda emit, _, y: normalised(emit, y, [1], 4))
+    before = between_convolutions(lambda emit, _, y: normalized(emit, y, [1], 4))
     after = apply(prepare_graph(), before)
     assert operators(after)["relax.permute_dims"] == 2
     assert_same(before, after)

@@ -75,7 +75,7 @@ class Shuffle(nn.Module):
         return self.last(y).mean([2, 3])
 
 
-def randomise(network):
+def randomize(network):
     torch.manual_seed(0)
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
@@ -98,7 +98,7 @@ def randomise(network):
     ids=["ReLU6", "Hardtanh", "Hardswish", "LeakyReLU", "ShuffleNet v2"],
 )
 def test_prepared_network_gives_pytorch_outputs(make, shuffles):
-    network = randomise(make())
+    network = randomize(make())
     image = torch.randn(1, 3, 14, 14)
     exported = torch.export.export(network, (image,))
     mod = clean(prepare_graph()(from_exported_program(exported, unwrap_unit_return_tuple=True)))

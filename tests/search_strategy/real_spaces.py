@@ -11,7 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.published.decisions import (
     Prober,
     Sketch,
@@ -94,7 +94,7 @@ class Space:
         self.design = schedules[index].trace
         self.limit = largest_parallel_extent([self.design])
         self.sketch = Sketch.from_trace(self.design)
-        self.replayer = Replayer(
+        self.replayer = ScreenedReplayer(
             self.context.mod,
             self.context.space_generator.postprocs,
             random.Random(f"{name}{index}"),
@@ -117,8 +117,8 @@ class Space:
                 return candidate, axis
         raise AssertionError("none of 20 samples has two parallel plans")
 
-    def neighbourhood(self, candidate):
-        return self.prober.neighbourhood(self.sketch, candidate.trace)
+    def neighborhood(self, candidate):
+        return self.prober.neighborhood(self.sketch, candidate.trace)
 
     def changed(self, candidate, decision, value):
         """A replay with another value for a decision of one integer."""
@@ -130,4 +130,4 @@ class Space:
         return [decision for decision in self.sketch.decisions if decision.kind.name == kind]
 
     def axis(self, candidate, decision):
-        return self.neighbourhood(candidate).axes[self.sketch.decisions.index(decision)]
+        return self.neighborhood(candidate).axes[self.sketch.decisions.index(decision)]

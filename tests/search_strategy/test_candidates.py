@@ -16,7 +16,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 
 
 @pytest.fixture(params=SOME_SPACES, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -101,11 +101,11 @@ class Fickle(ms.postproc.PyPostproc):
 
 def test_rejecting_postprocessor_is_counted_by_name():
     mod, trace = dynamic_module_and_trace()
-    replayer = Replayer(mod, [ms.postproc.DisallowDynamicLoop()], random.Random(1))
+    replayer = ScreenedReplayer(mod, [ms.postproc.DisallowDynamicLoop()], random.Random(1))
     assert replayer.replay(trace) is None
     assert replayer.replay(trace) is None
     assert replayer.dropped == Counter({"s_tir.meta_schedule.DisallowDynamicLoop": 2})
-    assert Replayer(mod, [], random.Random(1)).replay(trace) is not None
+    assert ScreenedReplayer(mod, [], random.Random(1)).replay(trace) is not None
 
 
 def dynamic_module_and_trace():
@@ -123,10 +123,10 @@ def test_postprocessor_of_the_user_that_rejects_or_raises_is_counted(answer, suf
     mod = two_stages(8, 8)
     post = Fickle(answer)
     passes = Fickle(True)
-    replayer = Replayer(mod, [passes, post], random.Random(1))
+    replayer = ScreenedReplayer(mod, [passes, post], random.Random(1))
     assert replayer.replay(Schedule(mod).trace) is None
     assert replayer.dropped == Counter({f"{post}{suffix}": 1})
-    accepting = Replayer(mod, [passes], random.Random(1))
+    accepting = ScreenedReplayer(mod, [passes], random.Random(1))
     assert accepting.replay(Schedule(mod).trace) is not None
     assert not accepting.dropped
 
@@ -143,8 +143,8 @@ def test_same_seed_samples_the_same_modules(case):
 def test_threads_replay_what_one_thread_replays(case):
     space = Space(*case)
     mod, postprocs = space.context.mod, space.context.space_generator.postprocs
-    alone = Replayer(mod, postprocs, random.Random(1))
-    shared = Replayer(mod, postprocs, random.Random(1), num_threads=3)
+    alone = ScreenedReplayer(mod, postprocs, random.Random(1))
+    shared = ScreenedReplayer(mod, postprocs, random.Random(1), num_threads=3)
     other = Space("softmax", 0).sample().trace
     traces = [Trace(space.sample().trace.insts, {}) for _ in range(12)] + [other]
     expected = [alone.replay(trace) for trace in traces]
@@ -175,6 +175,8 @@ class Meeting(ms.postproc.PyPostproc):
 
 def test_traces_are_replayed_at_once():
     mod = two_stages(8, 8)
-    replayer = Replayer(mod, [Meeting(threading.Barrier(2))], random.Random(1), num_threads=2)
+    replayer = ScreenedReplayer(
+        mod, [Meeting(threading.Barrier(2))], random.Random(1), num_threads=2
+    )
     assert None not in replayer.replay_all([Schedule(mod).trace] * 4)
     assert replayer.replay_all([]) == []

@@ -19,8 +19,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.prior import FIND_PRIOR, CostModelPrior, find_prior
 
 BEST = 1e-3
@@ -176,9 +176,11 @@ def test_cost_model_of_the_tuning_is_not_asked():
 def test_prediction_that_is_not_finite_counts_as_no_throughput(expect):
     context = make_context(ms.search_strategy.ReplayTrace(), matmul(), tile_all)
     (space,) = context.generate_design_space()
-    candidate = Replayer(context.mod, [], random.Random(1)).replay(Trace(space.trace.insts, {}))
+    candidate = ScreenedReplayer(context.mod, [], random.Random(1)).replay(
+        Trace(space.trace.insts, {})
+    )
     prior = CostModelPrior(Oracle(lambda _: expect), context.mod, LLVM)
-    point = DesignSpaces([space.trace]).find(candidate.trace)
+    point = EncodedSpaces([space.trace]).find(candidate.trace)
     prior.ask([(point, candidate)])
     assert prior.means == {point: 0.0}
 

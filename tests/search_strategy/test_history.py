@@ -16,8 +16,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.search_strategy.published.candidates import valid_secs
 
 TARGET = Target({"kind": "llvm", "num-cores": 4})
@@ -48,8 +48,8 @@ class Setting:
     def __init__(self, database=None):
         self.database = ms.database.MemoryDatabase() if database is None else database
         self.workload = self.database.commit_workload(MODULE)
-        self.replayer = Replayer(MODULE, [], random.Random(1))
-        self.history = History(MODULE, TARGET)
+        self.replayer = ScreenedReplayer(MODULE, [], random.Random(1))
+        self.history = TaskHistory(MODULE, TARGET)
 
     def commit(self, tile, secs, target=TARGET):
         self.database.commit_tuning_record(TuningRecord(trace(tile), self.workload, secs, target))
@@ -111,8 +111,8 @@ def test_records_of_another_workload_are_skipped():
     assert len(history) == 1
     assert history.best().secs == (5e-3,)
     # The other task finds its own, and only its own.
-    history = History(OTHER_MODULE, TARGET)
-    history.load(setting.database, Replayer(OTHER_MODULE, [], random.Random(1)))
+    history = TaskHistory(OTHER_MODULE, TARGET)
+    history.load(setting.database, ScreenedReplayer(OTHER_MODULE, [], random.Random(1)))
     assert [measured.secs for measured in history.ranking()] == [(1e-6,)]
 
 
@@ -229,7 +229,7 @@ def test_targets_written_in_another_order_are_one_target(tmp_path):
     same = Target({"num-cores": 4, "mcpu": "generic", "kind": "llvm"})
     setting = Setting(ms.database.JSONDatabase(work_dir=str(tmp_path)))
     setting.commit(TILES[0], [2e-3], one)
-    history = History(MODULE, same)
+    history = TaskHistory(MODULE, same)
     history.load(ms.database.JSONDatabase(work_dir=str(tmp_path)), setting.replayer)
     assert len(history) == 1
     assert not history.ignored

@@ -8,7 +8,7 @@ import pytest
 from conformance.workloads import make_context, tile_all
 
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.drafting import latent_draft
 from tvm_droplet_ms.search_strategy.drafting.latent_draft import LatentDraft
 
@@ -16,7 +16,7 @@ from tvm_droplet_ms.search_strategy.drafting.latent_draft import LatentDraft
 @pytest.fixture(scope="module")
 def spaces():
     context = make_context(ms.search_strategy.ReplayTrace(), space=tile_all)
-    return DesignSpaces([schedule.trace for schedule in context.generate_design_space()])
+    return EncodedSpaces([schedule.trace for schedule in context.generate_design_space()])
 
 
 def every_point(spaces):

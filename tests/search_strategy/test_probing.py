@@ -10,7 +10,7 @@ import tvm
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch
-from tvm_droplet_ms.search_strategy.published.neighbourhood import ChoiceAxis, OrderedAxis
+from tvm_droplet_ms.search_strategy.published.neighborhood import ChoiceAxis, OrderedAxis
 
 
 @pytest.fixture(params=EVERY_SPACE, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -38,52 +38,52 @@ def loop_extents(mod, trace):
 
 
 def legal_locations(mod, trace, position):
-    """The realised value for every value from -3 to 60 of a ``SampleComputeLocation``."""
+    """The realized value for every value from -3 to 60 of a ``SampleComputeLocation``."""
     insts = list(trace.insts)[: position + 1]
     made = {inst: trace.decisions[inst] for inst in insts if inst in trace.decisions}
-    realised = set()
+    realized = set()
     for value in range(-3, 61):
         sch = Schedule(mod, debug_mask="none")
         Trace(insts, {**made, insts[-1]: value}).apply_to_schedule(sch, remove_postproc=True)
-        realised.add(int(sch.trace.decisions[sch.trace.insts[-1]]))
-    return realised
+        realized.add(int(sch.trace.decisions[sch.trace.insts[-1]]))
+    return realized
 
 
-def test_every_neighbour_replays_with_the_decisions_asked_for(every_space):
+def test_every_neighbor_replays_with_the_decisions_asked_for(every_space):
     space = every_space
     for _ in range(2):
         candidate = space.sample()
         sketch, point = space.sketch, space.sketch.read(candidate.trace)
-        neighbourhood = space.neighbourhood(candidate)
+        neighborhood = space.neighborhood(candidate)
         tiles = space.decisions("SamplePerfectTile")
-        assert any(neighbourhood.directions(point))
-        for direction in neighbourhood.directions(point):
-            asked = neighbourhood.step(point, direction)
+        assert any(neighborhood.directions(point))
+        for direction in neighborhood.directions(point):
+            asked = neighborhood.step(point, direction)
             assert asked != point
-            neighbour = space.replayer.replay(sketch.write(candidate.trace, asked))
-            assert neighbour is not None, space.replayer.dropped
-            assert Sketch.from_trace(neighbour.trace) == sketch
-            realised = sketch.read(neighbour.trace)
+            neighbor = space.replayer.replay(sketch.write(candidate.trace, asked))
+            assert neighbor is not None, space.replayer.dropped
+            assert Sketch.from_trace(neighbor.trace) == sketch
+            realized = sketch.read(neighbor.trace)
             for decision in sketch.decisions:
                 place = slice(decision.start, decision.start + decision.length)
                 if (
                     decision.kind.name == "SampleComputeLocation"
-                    and asked[place] != realised[place]
+                    and asked[place] != realized[place]
                 ):
                     # A tile or an earlier location made it illegal: the one before it is taken.
-                    legal = legal_locations(space.context.mod, neighbour.trace, decision.inst)
+                    legal = legal_locations(space.context.mod, neighbor.trace, decision.inst)
                     assert asked[decision.start] not in legal
-                    assert realised[decision.start] == max(
+                    assert realized[decision.start] == max(
                         location for location in legal if location < asked[decision.start]
                     )
                     changed = sketch.decisions[direction.axis]
                     assert changed.kind.name != "Annotate"
                     assert changed.inst < decision.inst
                 else:
-                    assert realised[place] == asked[place]
-            extents = loop_extents(space.context.mod, neighbour.trace)
+                    assert realized[place] == asked[place]
+            extents = loop_extents(space.context.mod, neighbor.trace)
             for decision, extent in zip(tiles, extents, strict=True):
-                tile = realised[decision.start : decision.start + decision.length]
+                tile = realized[decision.start : decision.start + decision.length]
                 limit = int(space.design.insts[decision.inst].attrs[1])
                 assert prod(tile) == extent
                 assert limit == -1 or tile[-1] <= limit
@@ -110,8 +110,8 @@ def test_products_of_tiles_are_the_extents_of_the_workload():
 def test_compute_locations_equal_those_of_brute_force(space):
     for _ in range(3):
         candidate = space.sample()
-        neighbourhood = space.neighbourhood(candidate)
-        for decision, axis in zip(space.sketch.decisions, neighbourhood.axes, strict=True):
+        neighborhood = space.neighborhood(candidate)
+        for decision, axis in zip(space.sketch.decisions, neighborhood.axes, strict=True):
             if decision.kind.name == "SampleComputeLocation":
                 legal = legal_locations(space.context.mod, candidate.trace, decision.inst)
                 assert isinstance(axis, OrderedAxis)
@@ -171,7 +171,7 @@ def test_parallel_extents_include_all_that_mutate_parallel_makes(space):
         assert mutated <= reachable
 
 
-def test_categorical_neighbours_replay(space):
+def test_categorical_neighbors_replay(space):
     candidate = space.sample()
     (decision,) = space.decisions("SampleCategorical")
     values = [int(value) for value in space.design.insts[decision.inst].attrs[0]]
@@ -192,5 +192,5 @@ def test_categorical_neighbours_replay(space):
 
 def test_probing_drops_nothing(space):
     """Probing for compute locations and parallel extents drops nothing of itself."""
-    space.neighbourhood(space.sample())
+    space.neighborhood(space.sample())
     assert not space.replayer.dropped

@@ -82,25 +82,6 @@ def test_patch_does_not_name_this_package(patch):
     assert not re.search(r"tvm_droplet_ms|droplet-ms|DropletStrategy", patch.read_text())
 
 
-def test_patch_spells_american(patch):
-    british = (
-        r"\w*(?:neighbour|behaviour|colour|favour|centre|[a-z]{3}(?:is(?:ed?|es|ing|ation)))\b"
-    )
-    fine = {
-        "exercise",
-        "likewise",
-        "noise",
-        "otherwise",
-        "pairwise",
-        "precise",
-        "promise",
-        "raise",
-        "raises",
-    }
-    found = {word.lower() for word in re.findall(british, added(patch), flags=re.IGNORECASE)}
-    assert found <= fine
-
-
 def test_patch_has_the_license_of_tvm_and_only_relative_imports(patch, checkout):
     header = (checkout / STRATEGIES / "replay_func.py").read_text().split('"""')[0]
     new = sorted((checkout / STRATEGIES).glob("droplet*.py"))

@@ -8,13 +8,13 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
 from ..draft.gpu.gpu_limits import GpuLimits
-from ..search_strategy.candidates import Replayer
-from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.candidates import ScreenedReplayer
+from ..search_strategy.design_spaces import EncodedSpaces
 from ..search_strategy.drafting.launch_mask import LaunchMask
 from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
 from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
-from ..search_strategy.published.neighbourhood import Point
+from ..search_strategy.published.neighborhood import Point
 from .definitions import context_of
 from .space import DecisionLayout, MeasuredPoint, SketchLayout, Space, SpaceError
 
@@ -33,10 +33,10 @@ class DesignSpace:
         distinct: dict[Sketch, Trace] = {}
         for schedule in context.generate_design_space():
             distinct.setdefault(Sketch.from_trace(schedule.trace), schedule.trace)
-        self.places = DesignSpaces(list(distinct.values()))
+        self.places = EncodedSpaces(list(distinct.values()))
         mask = LaunchMask(self.places)
         checks = [mask, *context.space_generator.postprocs]
-        self.replayer = Replayer(context.mod, checks, random.Random(seed))
+        self.replayer = ScreenedReplayer(context.mod, checks, random.Random(seed))
         if GpuLimits.are_told_by(context.target):
             # TVM's own sampling draws twenty schedules for one that a GPU can launch.
             mask.draft = GpuLimits.of(context.target).begin(self.places, self.replayer)
@@ -63,7 +63,7 @@ class DesignSpace:
         """Decisions of a sketch's trace, with or without postprocessors."""
         return self.sketches[sketch].read(trace.simplified(remove_postproc=True))
 
-    def realise(self, place: SpacePoint) -> Candidate | None:
+    def realize(self, place: SpacePoint) -> Candidate | None:
         """Replay a point; None where a primitive or a postprocessor refuses it."""
         return self.replayer.replay(self.trace(place))
 
@@ -110,7 +110,7 @@ def check_modules(space: Space) -> None:
 
 def measured_candidate(space: Space, point: MeasuredPoint, design_space: DesignSpace) -> Candidate:
     """Replay a point that has a module. Raises ``SpaceError`` if it makes another one here."""
-    candidate = design_space.realise((point.sketch, point.decisions))
+    candidate = design_space.realize((point.sketch, point.decisions))
     expected = space.modules[point.module or 0].structural_hash
     if candidate is None or candidate.module != expected:
         raise SpaceError(

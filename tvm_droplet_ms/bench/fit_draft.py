@@ -18,7 +18,7 @@ from ..draft.draft_file import fit_draft, write_draft
 from ..draft.index_intervals import UnknownIndex
 from ..draft.key_symbols import Key, KeySymbols, key_of
 from ..draft.symbols import SYMBOLS
-from ..search_strategy.published.neighbourhood import Point
+from ..search_strategy.published.neighborhood import Point
 from ..session.archive import replacing
 from .design_space import DesignSpace
 from .library import shipped_training_files

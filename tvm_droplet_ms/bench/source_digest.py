@@ -24,6 +24,7 @@ DRAFTING = (
 REPLAYING = (
     *LEARNING,
     "draft",
+    "design_space",
     "search_strategy",
     "bench/table.py",
     "bench/definition.py",
@@ -40,6 +41,7 @@ TUNING = (
     "cost_model",
     "draft",
     "measure",
+    "design_space",
     "model",
     "search_strategy",
     "session",

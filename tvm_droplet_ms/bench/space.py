@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..search_strategy.published.neighbourhood import Point
+from ..search_strategy.published.neighborhood import Point
 from ..session.archive import replacing
 
 FORMAT = "tvm-droplet-ms space"
@@ -51,7 +51,7 @@ SketchLayout = tuple[DecisionLayout, ...]
 
 @dataclass(frozen=True)
 class MeasuredPoint:
-    """Realised decisions, and the module that they make.
+    """Realized decisions, and the module that they make.
 
     ``sketch``: index of the sketch in the design space. ``decisions``: the decisions, one after the
     other: as ``Sketch.read`` gives them. ``module``: the index of its module in the space; None

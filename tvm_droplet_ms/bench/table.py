@@ -105,7 +105,7 @@ class ReplayTable:
 class TableBuilder(PyBuilder):
     """Looks modules up instead of building them.
 
-    Every artefact has a folder of its own, which TVM deletes once the candidate is measured.
+    Every artifact has a folder of its own, which TVM deletes once the candidate is measured.
     """
 
     def __init__(self, table: ReplayTable) -> None:
@@ -133,7 +133,7 @@ class TableBuilder(PyBuilder):
 
 @derived_object
 class TableRunner(PyRunner):
-    """Reports the times that an artefact's name holds."""
+    """Reports the times that an artifact's name holds."""
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Report a batch."""

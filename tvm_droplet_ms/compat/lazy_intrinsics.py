@@ -28,8 +28,8 @@ from tvm.s_tir.meta_schedule.schedule_rule import (
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
 
-from ..search_strategy.dot_products.dot_intrinsics import register_dots
-from ..search_strategy.matrix_tiles.tile_intrinsics import register_named
+from ..design_space.dot_products.dot_intrinsics import register_dots
+from ..design_space.matrix_tiles.tile_intrinsics import register_named
 from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 

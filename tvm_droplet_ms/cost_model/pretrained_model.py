@@ -15,7 +15,7 @@ import xgboost
 
 from tvm.target import Target
 
-from ..search_strategy.matrix_tiles.find_matrix import matrix_units
+from ..design_space.matrix_tiles.find_matrix import matrix_units
 from ..session.archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
 from .features.program_features import (

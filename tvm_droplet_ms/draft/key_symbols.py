@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule, Trace
 
 from ..search_strategy.published.decision_kinds import COMPUTE_LOCATION
 from ..search_strategy.published.decisions import Sketch
-from ..search_strategy.published.neighbourhood import Point
+from ..search_strategy.published.neighborhood import Point
 from .block_tree import NotUnderstood
 from .extents import Node, Tape
 from .skeleton import Nest, compile_skeleton
@@ -26,7 +26,7 @@ _LIMITS = (
 _CHOICE, _PARALLEL = "SampleCategorical", "AnnotateParallel"
 
 Key = tuple[int, ...]
-"""The realised compute locations of a point."""
+"""The realized compute locations of a point."""
 
 
 def key_of(sketch: Sketch, point: Point) -> Key:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop nests of a key: what a schedule looks like, as a function of its decisions.
 
-A key is a sketch with the realised values of its compute locations. All schedules of a key have the
+A key is a sketch with the realized values of its compute locations. All schedules of a key have the
 same loops, blocks and accesses; only the extents of the loops differ, and they follow from the
 decisions:
 

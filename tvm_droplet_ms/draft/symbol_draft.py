@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..search_strategy.candidates import Replayer
-from ..search_strategy.design_spaces import DesignSpaces
+from ..search_strategy.candidates import ScreenedReplayer
+from ..search_strategy.design_spaces import EncodedSpaces
 from ..search_strategy.published.decision_kinds import COMPUTE_LOCATION
 from .block_tree import NotUnderstood
 from .draft_file import read_draft, shipped_draft
@@ -58,7 +58,7 @@ class SymbolDraft:
         """
         return SymbolDraft(shipped_draft() if path is None else read_draft(path))
 
-    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> "TaskSymbols":
+    def begin(self, spaces: EncodedSpaces, replayer: ScreenedReplayer) -> "TaskSymbols":
         """Make the draft of a task."""
         return TaskSymbols(self.trees, spaces, replayer)
 
@@ -78,8 +78,8 @@ class TaskSymbols:
     """
 
     trees: Scorer
-    spaces: DesignSpaces
-    replayer: Replayer
+    spaces: EncodedSpaces
+    replayer: ScreenedReplayer
     random_share: float = RANDOM_SHARE
     _keys: dict[tuple[int, Key], KeySymbols | None] = field(default_factory=dict)
     _unknown: Counter[str] = field(default_factory=Counter)
@@ -113,7 +113,7 @@ class TaskSymbols:
         return self._keys[sketch, key]
 
     def _compile(self, sketch: int, key: Key, points: np.ndarray) -> KeySymbols | None:
-        """A key, from the first of some points that TVM realises in it."""
+        """A key, from the first of some points that TVM realizes in it."""
         ours = self.spaces.sketches[sketch]
         for row in points[:: max(1, len(points) // 4)][:4]:
             schedule = self.replayer.new_schedule()
@@ -122,8 +122,8 @@ class TaskSymbols:
                 trace.apply_to_schedule(schedule, remove_postproc=True)
             except Exception:  # TVM raises errors of many types for what it cannot schedule.
                 continue
-            realised = ours.read(schedule.trace.simplified(remove_postproc=True))
-            if key_of(ours, realised) != key:
+            realized = ours.read(schedule.trace.simplified(remove_postproc=True))
+            if key_of(ours, realized) != key:
                 continue
             try:
                 return KeySymbols(ours, schedule)

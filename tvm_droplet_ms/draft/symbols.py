@@ -43,11 +43,11 @@ def vector_extent(
     single: Sequence[bool],
     limit: np.ndarray,
 ) -> np.ndarray:
-    """The extent of the loop that is vectorised; 1 where none is.
+    """The extent of the loop that is vectorized; 1 where none is.
 
     - ``extents``: the iterations of each loop, of shape ``(loops, points)``.
     - ``strides``: for each access, the elements that a step of each loop moves, of the same shape.
-    - ``reduces``: whether each loop runs over a reduced axis: these are not vectorised.
+    - ``reduces``: whether each loop runs over a reduced axis: these are not vectorized.
     - ``single``: whether the body of each loop is one statement.
     - ``limit``: the largest extent, of shape ``(points,)``.
 

@@ -99,8 +99,8 @@ def _batch_norm(
 def _layer_norm(op: Operator, data: Array, gamma: Array, beta: Array) -> Array:
     axes = tuple(op.get("axes"))
     shape = [extent if axis in axes else 1 for axis, extent in enumerate(data.shape)]
-    centred = data - data.mean(axis=axes, keepdims=True)
-    result: Array = centred / np.sqrt(data.var(axis=axes, keepdims=True) + op.get("epsilon"))
+    centered = data - data.mean(axis=axes, keepdims=True)
+    result: Array = centered / np.sqrt(data.var(axis=axes, keepdims=True) + op.get("epsilon"))
     return result * gamma.reshape(shape) + beta.reshape(shape)
 
 

@@ -63,7 +63,7 @@ def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph
     ``graphs``: by name; ``INPUT`` is the graph that came in. ``check``: the inputs, and the outputs
     that each graph must have. ``clock``: times the graphs whose outputs are right. Returns the
     fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in three of
-    four rounds, and so again when both are timed anew: the load of a shared machine can favour one
+    four rounds, and so again when both are timed anew: the load of a shared machine can favor one
     program for a while. The input, too, where outputs are not finite, or 0 for all inputs: they say
     nothing.
     """

@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
 from tvm.target import Target
 
 from ..compat import fast_tune_contexts
+from ..design_space.sound_space import sound_space
 from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.displays import Progress
 from ..display.phases import followed_phases
@@ -29,7 +30,6 @@ from ..measure.allocation import GivenArguments
 from ..progress import quiet_tvm
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
-from ..search_strategy.screening.sound_space import sound_space
 from ..session.database import open_database
 from ..session.torn_database import count_records, lost_records
 from .check.arguments import arguments_of

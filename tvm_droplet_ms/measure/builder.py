@@ -80,7 +80,7 @@ class WarmBuilder(PyBuilder):
         The build function or the name of a global one. Defaults to what TVM's ``default_build``
         does, without its import of all tensor intrinsics.
     f_export : str | Callable[[Module], str] | None
-        The export function or the name of a global one; returns the path of the artefact. Defaults
+        The export function or the name of a global one; returns the path of the artifact. Defaults
         to a tar of object files, as TVM's does, which both local and RPC runners load.
     initializer : Callable[[], None] | None
         A function that every worker calls before its first build, such as one that registers global
@@ -99,7 +99,7 @@ class WarmBuilder(PyBuilder):
         The CPUs that builds may run on; None for all.
     paired : bool
         The runner is a ``PromptRunner``. A failure of the machinery then reaches it as the path of
-        an artefact that does not exist (``failures.py``), so that TVM's database does not hold the
+        an artifact that does not exist (``failures.py``), so that TVM's database does not hold the
         candidate as failed.
 
     Raises
@@ -174,7 +174,7 @@ class WarmBuilder(PyBuilder):
         self._pool.end_by(moment)
 
     def close(self) -> None:
-        """End the workers and delete all artefacts. Another batch starts the workers again."""
+        """End the workers and delete all artifacts. Another batch starts the workers again."""
         self._pool.close()
 
     def _begin(self, build_input: BuilderInput, folder: str = "") -> _Pending:

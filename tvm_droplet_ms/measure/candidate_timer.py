@@ -117,7 +117,7 @@ class CandidateTimer:
         if is_closed():
             return Failure("closed", f"{self._name}: closed")
         if not os.path.exists(path):
-            return Failure("machinery", f"{self._name}: {path} is missing, expected an artefact")
+            return Failure("machinery", f"{self._name}: {path} is missing, expected an artifact")
         task = candidate.task()
         best = self._best.get(task, math.inf)
         outcome = self._time_in_processes(candidate, best)

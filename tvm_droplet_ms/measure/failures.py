@@ -13,7 +13,7 @@ not measured if that fails too:
   (``TuningRecordNode::IsValid`` in ``database.cc``), and a resumed run can tell it from the record
   of a failed candidate.
 - TVM turns a builder's ``error_msg`` into a runner's result without ``run_secs``. So a builder that
-  is paired with a ``PromptRunner`` hands the failure on as the path of an artefact that does not
+  is paired with a ``PromptRunner`` hands the failure on as the path of an artifact that does not
   exist (``failure_path``).
 
 This file imports nothing of the package, so that anyone can use it.
@@ -87,7 +87,7 @@ def failure_path(folder: str, failure: Failure) -> str:
 
 
 def failure_at(path: str) -> Failure | None:
-    """The failure that ``failure_path`` put in a path; None for the path of an artefact."""
+    """The failure that ``failure_path`` put in a path; None for the path of an artifact."""
     message = unquote(os.path.basename(path))
     if not message.startswith(MACHINERY_FAILURE):
         return None

@@ -28,7 +28,7 @@ def write_task(folder: str, signature: str) -> None:
 
 
 def read_task(folder: str) -> str:
-    """The signature in a candidate's folder; empty where another builder made the artefact."""
+    """The signature in a candidate's folder; empty where another builder made the artifact."""
     path = Path(folder, _FILE)
     return path.read_text() if path.is_file() else ""
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
-from ..search_strategy.dot_products.dot_intrinsics import HALF
+from ..design_space.dot_products.dot_intrinsics import HALF
 from .bindings import Bindings, Expr, Var, operator_name, values_of
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass

@@ -26,7 +26,7 @@ def pool_with_positions(
     """The maxima of windows and their positions in the tensor, or each in its own plane.
 
     The positions are those of the first elements that equal the maxima, a reduction of their own:
-    TVM computes other numbers where a reduction of pairs that reads padding is vectorised. A window
+    TVM computes other numbers where a reduction of pairs that reads padding is vectorized. A window
     of padding alone has the position of the last element of its plane.
     """
     sizes, strides, dilations, pads = (

@@ -10,6 +10,10 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..design_space.dot_products.dot_units import VNNI, has_features
+from ..design_space.dot_products.rounded_vectors import RoundVectors
+from ..design_space.matrix_tiles.kept_tiles import KeepTiles
+from ..design_space.native_vectors import register_floats
 from ..flags import check_flag
 from ..host import parsed_target
 from ..model.kernels.lowering_passes import lowering_passes
@@ -17,11 +21,7 @@ from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..model.residuals.overwrite import overwrite_residuals
 from ..prefetch.prefetch_weights import PrefetchWeights
-from ..search_strategy.dot_products.dot_units import VNNI, has_features
-from ..search_strategy.dot_products.rounded_vectors import RoundVectors
-from ..search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ..search_strategy.published.candidates import is_for_target
-from ..search_strategy.screening.native_vectors import register_floats
 from ..session.database import open_database
 from ..tuning.compile.keep_nan import keep_nan
 from .module_tuner import check_trials, make_tuner
@@ -86,7 +86,7 @@ def droplet_tuning_pipeline(
 
     Like ``relax.pipeline.static_shape_tuning_pipeline``, but with another strategy. On a CPU, a
     model whose weights are constants is prepared first (``model.prepare.prepare_graph``): batch
-    norms are folded into weights, and convolutions computed in NHWC. The pipeline legalises, fuses,
+    norms are folded into weights, and convolutions computed in NHWC. The pipeline legalizes, fuses,
     tunes every kernel and applies the best schedule of each. The module is then ready for
     ``tvm.compile``. Unlike TVM's, it applies only the records of `target`, and only those in
     `work_dir`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.

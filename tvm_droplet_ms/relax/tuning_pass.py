@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that tunes a legalised and fused module."""
+"""The pass that tunes a legalized and fused module."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def DropletTuneIRMod(
     seed: int | None = None,
     strategy_options: Mapping[str, Any] | None = None,
 ) -> tvm.transform.Pass:
-    """Make a pass that tunes a legalised and fused module with ``DropletStrategy``.
+    """Make a pass that tunes a legalized and fused module with ``DropletStrategy``.
 
     Like ``relax.transform.MetaScheduleTuneIRMod`` (``src/relax/transform/meta_schedule.cc``), but
     with another strategy. The pass returns the module unchanged. The results are in the database,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The candidates of a batch of the descent."""
 
-from .history import History
+from .history import TaskHistory
 from .published.lifecycle import Budget, Task
 
 MIN_BATCH = 4
@@ -26,6 +26,6 @@ def least_batch(task: Task) -> int:
     return max(MIN_BATCH, task.num_threads if "gpu" in task.target.keys else 0)
 
 
-def growing_batch(history: History, least: int, budget: Budget) -> int:
+def growing_batch(history: TaskHistory, least: int, budget: Budget) -> int:
     """The batch size of a surrogate descent: it grows with the measurements."""
     return min(max(least, len(history) // BATCH_SHARE), MAX_BATCH, budget.room)

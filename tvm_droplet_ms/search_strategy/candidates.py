@@ -11,12 +11,12 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
+from ..design_space.screening.coverage import unwritten
+from ..design_space.screening.long_chains import long_chain
+from ..design_space.screening.soundness import repeated_sum
+from ..design_space.screening.torn_tuples import torn_tuple
 from .published import candidates as published
 from .published.candidates import Candidate
-from .screening.coverage import unwritten
-from .screening.long_chains import long_chain
-from .screening.soundness import repeated_sum
-from .screening.torn_tuples import torn_tuple
 
 REPEATED_SUM = "a sum that its postprocessors repeat"
 TORN_TUPLE = "a reduction of a tuple that TVM vectorizes wrongly"
@@ -36,7 +36,7 @@ def unsound(mod: IRModule) -> str | None:
     return None if unwritten(mod) is None else UNWRITTEN
 
 
-class Replayer(published.Replayer):
+class ScreenedReplayer(published.Replayer):
     """Replays traces on one workload, and drops those that compute something else.
 
     ``postprocs``: those of the task, and what is to be applied like them. ``num_threads``: the

@@ -2,7 +2,7 @@
 """Decisions in words, for the log."""
 
 from .published.decisions import Decision, Sketch
-from .published.neighbourhood import Point
+from .published.neighborhood import Point
 
 
 def describe(sketch: Sketch, point: Point) -> str:

@@ -9,13 +9,13 @@ from tvm.s_tir import Trace
 
 from .published import decisions as published
 from .published.decisions import SpacePoint
-from .published.neighbourhood import Point
+from .published.neighborhood import Point
 from .surrogate.decision_columns import COLUMNS
 from .surrogate.encoding import Encoding
 from .surrogate.latent_space import LatentAxis, LatentSpace
 
 
-class DesignSpaces(published.DesignSpaces):
+class EncodedSpaces(published.DesignSpaces):
     """The points of a task's design spaces, each given by a trace with all its decisions."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
@@ -26,8 +26,8 @@ class DesignSpaces(published.DesignSpaces):
         """The decisions that a design space was sampled with."""
         return self.sketches[sketch].read(self._traces[sketch])
 
-    def realised(self, point: SpacePoint, trace: Trace) -> SpacePoint:
-        """The point that a replay of a point's trace realised: TVM mends illegal decisions."""
+    def realized(self, point: SpacePoint, trace: Trace) -> SpacePoint:
+        """The point that a replay of a point's trace realized: TVM mends illegal decisions."""
         sketch, _ = point
         return sketch, self.sketches[sketch].read(trace)
 
@@ -40,7 +40,7 @@ class DesignSpaces(published.DesignSpaces):
         return self._encoding.vectors_of(sketch, decisions)
 
     def latent_space(self, sketch: int, seen: Sequence[Point]) -> LatentSpace:
-        """The points of a sketch in bulk; `seen` are points of it that replays have realised."""
+        """The points of a sketch in bulk; `seen` are points of it that replays have realized."""
         points = np.array([self.start(sketch), *seen], dtype=np.int64)
         insts = self._traces[sketch].insts
         axes = []

@@ -14,11 +14,14 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, SearchStrategy
 
+from ..design_space.dot_products.dot_intrinsics import register_dots
+from ..design_space.native_vectors import with_native_vectors
+from ..design_space.screening.executed_work import WorkLimit
+from ..design_space.sound_space import sound_schedules
 from .batch_size import growing_batch, least_batch
-from .candidates import Replayer
+from .candidates import ScreenedReplayer
 from .descents.surrogate import SurrogateDescent
-from .design_spaces import DesignSpaces
-from .dot_products.dot_intrinsics import register_dots
+from .design_spaces import EncodedSpaces
 from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
 from .drafting.launch_mask import LaunchMask
 from .explorers import (
@@ -28,18 +31,15 @@ from .explorers import (
     RandomExplorer,
     SearchContext,
 )
-from .history import History
+from .history import TaskHistory
 from .log import SearchLogger
 from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober, largest_parallel_extent
 from .published.lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
 from .published.search import SearchRun
-from .published.strategy import DropletSearch as PublishedSearch
-from .screening.executed_work import WorkLimit
-from .screening.native_vectors import with_native_vectors
-from .screening.sound_space import sound_schedules
-from .search import DropletSearch
+from .published.strategy import DropletSearch
+from .search import TaskSearch
 from .stopping import Stop, StopRule, check_stop
 
 EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
@@ -67,7 +67,7 @@ class DropletStrategy(StrategyLifecycle):
     2406.20037), inside the trial budget and over a trace's sampled decisions: tile sizes,
     categorical choices, compute locations and the extent of the parallel loop. By default a
     Gaussian process of all measurements chooses the steps to measure. The published search, which
-    measures the neighbours of the best one decision at a time, is ``DropletStrategy.published()``.
+    measures the neighbors of the best one decision at a time, is ``DropletStrategy.published()``.
 
     Parameters
     ----------
@@ -147,10 +147,10 @@ class DropletStrategy(StrategyLifecycle):
         generator = random.Random(task.seed)
         limit = WorkLimit(task.mod, (schedule.mod for schedule in schedules))
         postprocs = with_native_vectors(task.postprocs, task.target)
-        spaces = DesignSpaces(traces)
+        spaces = EncodedSpaces(traces)
         mask = LaunchMask(spaces)
         checks = [mask, *postprocs, limit]
-        replayer = Replayer(task.mod, checks, generator, task.num_threads)
+        replayer = ScreenedReplayer(task.mod, checks, generator, task.num_threads)
         draft = mask.draft = self._make_draft(task, spaces, replayer)
         context = SearchContext(
             replayer=replayer,
@@ -169,7 +169,7 @@ class DropletStrategy(StrategyLifecycle):
                 task.name,
             )
         rule = StopRule(self._stop, _roofline(task))
-        search = DropletSearch(
+        search = TaskSearch(
             name=task.name,
             history=context.history,
             context=context,
@@ -192,7 +192,9 @@ class DropletStrategy(StrategyLifecycle):
         arguments = (task.mod, task.target, task.num_threads)
         return None if model is None else CostModelPrior(model, *arguments)
 
-    def _make_draft(self, task: Task, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft | None:
+    def _make_draft(
+        self, task: Task, spaces: EncodedSpaces, replayer: ScreenedReplayer
+    ) -> TaskDraft | None:
         draft = find_draft(self._draft, task.target)
         return None if draft is None else draft.begin(spaces, replayer)
 
@@ -219,7 +221,7 @@ class DropletStrategy(StrategyLifecycle):
         evolution : EvolutionarySearch | None
             The search that explores; None for one with TVM's defaults.
         """
-        return PublishedSearch(
+        return DropletSearch(
             explore_trials=explore_trials,
             descent_batch_size=descent_batch_size,
             evolution=evolution,
@@ -256,9 +258,9 @@ def _make_explorer(explorer: str | Explorer) -> Explorer:
     return EXPLORERS[explorer]()
 
 
-def _load_history(task: Task, args: PreTuningArgs, replayer: Replayer) -> History:
+def _load_history(task: Task, args: PreTuningArgs, replayer: ScreenedReplayer) -> TaskHistory:
     """The measurements of the task that the database has."""
-    history = History(task.mod, task.target)
+    history = TaskHistory(task.mod, task.target)
     if args.database is not None:
         history.load(args.database, replayer)
     if len(history) or history.ignored:

@@ -25,7 +25,7 @@ def is_unmeasured(run_secs: Sequence[object] | None, error_msg: str | None = Non
     return run_secs is not None and len(run_secs) == 0
 
 
-class History(published.History):
+class TaskHistory(published.History):
     """The measurements of one task, and the database view that evolution sees.
 
     Records of candidates that could not be measured are skipped, as those of another target are.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tvm.s_tir import Trace
 
-from .history import History
+from .history import TaskHistory
 from .logger import logger
 from .published.candidates import mean
 from .published.search import Phase
@@ -62,7 +62,7 @@ class SearchLogger:
     """
 
     def __init__(
-        self, task: str, history: History, dropped: Mapping[str, int], rule: StopRule
+        self, task: str, history: TaskHistory, dropped: Mapping[str, int], rule: StopRule
     ) -> None:
         self._task = task
         self._history = history

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random points of a neighbourhood."""
+"""Random points of a neighborhood."""
 
 import random
 from functools import singledispatch
 from math import prod
 
-from .factorisations import factorisations
-from .published.neighbourhood import Axis, ChoiceAxis, Neighbourhood, OrderedAxis, Point, TileAxis
+from ..design_space.factorizations import factorizations
+from .published.neighborhood import Axis, ChoiceAxis, Neighborhood, OrderedAxis, Point, TileAxis
 
 
-def redraw(neighbourhood: Neighbourhood, point: Point, generator: random.Random) -> Point:
+def redraw(neighborhood: Neighborhood, point: Point, generator: random.Random) -> Point:
     """A random point: every coordinate drawn anew."""
-    for axis in neighbourhood.axes:
+    for axis in neighborhood.axes:
         point = redraw_axis(axis, point, generator)
     return point
 
@@ -24,13 +24,13 @@ def redraw_axis(axis: Axis, point: Point, generator: random.Random) -> Point:
 
 @redraw_axis.register
 def _(axis: TileAxis, point: Point, generator: random.Random) -> Point:
-    """Draw a factorisation as TVM does (``sampling.cc``, ``SamplePerfectTile``).
+    """Draw a factorization as TVM does (``sampling.cc``, ``SamplePerfectTile``).
 
     Each is equally likely. To give each prime to a position by itself would make the large inner
     tiles of fast kernels several times rarer.
     """
     extent = prod(point[axis.start : axis.start + axis.length])
-    tiles = factorisations(extent, axis.length, axis.max_innermost_factor)
+    tiles = factorizations(extent, axis.length, axis.max_innermost_factor)
     tile = tiles[generator.randrange(len(tiles))]
     return (*point[: axis.start], *tile.tolist(), *point[axis.start + axis.length :])
 

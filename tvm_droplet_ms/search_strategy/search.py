@@ -9,13 +9,13 @@ from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .decisions import describe, describe_change
-from .explorers.base import Exploration, SearchContext
+from .explorers.base import ExplorerRun, SearchContext
 from .history import is_unmeasured
 from .log import SearchLogger
 from .published import search as published
 from .published.candidates import Measured, mean, valid_secs
 from .published.decisions import Sketch
-from .published.neighbourhood import Point
+from .published.neighborhood import Point
 from .published.search import Batch, Phase, Search
 from .stopping import StopRule
 
@@ -23,7 +23,7 @@ _DRAWN_FROM_EMPTY = 8
 """Random traces of each design space that are drawn to tell why none is in the space."""
 
 
-class Descent(published.Descent, Protocol):
+class SizedDescent(published.Descent, Protocol):
     """Proposes batches from the best schedule that was measured."""
 
     def batch_size(self) -> int:
@@ -31,14 +31,14 @@ class Descent(published.Descent, Protocol):
 
 
 @dataclass
-class DropletSearch(Search):
+class TaskSearch(Search):
     """The search of a task, which explores again where a descent finds nothing, and tells the user.
 
     It ends when the space is exhausted, or ``rule`` says so.
     """
 
-    exploration: Exploration
-    descent: Descent
+    exploration: ExplorerRun
+    descent: SizedDescent
     context: SearchContext
     log: SearchLogger
     rule: StopRule

@@ -13,7 +13,7 @@ from typing import Any
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
 from ..compat import fast_tune_contexts
-from ..search_strategy.matrix_tiles.tile_intrinsics import register_named
+from ..design_space.matrix_tiles.tile_intrinsics import register_named
 from .archive import replacing
 from .one_writer import only_writer
 from .torn_database import RECORDS, WORKLOADS, keep_time, mend_torn_end

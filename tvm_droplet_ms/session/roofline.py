@@ -16,9 +16,9 @@ from typing import Any
 import tvm_ffi
 from tvm_ffi.structural import structural_walk
 
+from ..design_space.entry_function import entry_function
 from ..host import copy_bandwidth, host_target, tvm_num_threads
 from ..measure import available_cpus
-from ..search_strategy.entry_function import entry_function
 from .peak import peak_flops
 
 WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
@@ -129,8 +129,8 @@ def _rate(mod: Any) -> float:
 @cache
 def _depths() -> dict[tuple[str, ...], int]:
     """The products that this CPU's instructions add to each lane, by the types of the factors."""
-    from ..search_strategy.dot_products.dot_units import dot_unit, half_unit
-    from ..search_strategy.matrix_tiles.find_matrix import matrix_units
+    from ..design_space.dot_products.dot_units import dot_unit, half_unit
+    from ..design_space.matrix_tiles.find_matrix import matrix_units
 
     units = [dot_unit(host_target()), half_unit(host_target())]
     depths = {unit.dtypes: unit.depth for unit in units if unit is not None}

@@ -3,10 +3,10 @@
 
 from tvm.target import Target
 
+from ..design_space.dot_products.dot_units import VNNI, has_features
+from ..design_space.matrix_tiles.find_matrix import has_matrix_units
+from ..design_space.native_vectors import register_floats
 from ..model.prepare import prepare_graph
-from ..search_strategy.dot_products.dot_units import VNNI, has_features
-from ..search_strategy.matrix_tiles.find_matrix import has_matrix_units
-from ..search_strategy.screening.native_vectors import register_floats
 from .check.guarded_passes import NamedPass
 
 

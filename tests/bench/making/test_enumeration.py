@@ -73,7 +73,7 @@ def test_modules_are_those_of_their_points():
     context = context_of(tile_and_annotate, 4)
     enumeration = enumerate_space(context)
     for module, place in list(enumeration.modules.items())[::7]:
-        candidate = enumeration.design_space.realise(place)
+        candidate = enumeration.design_space.realize(place)
         assert structural_hash(candidate.schedule.mod) == module
 
 

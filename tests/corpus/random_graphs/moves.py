@@ -118,7 +118,7 @@ def pad(make: GraphMaker, x: Value) -> Value:
 
 
 def resize(make: GraphMaker, x: Value) -> Value | None:
-    """Nearest neighbours by whole factors, where all coordinates are exact."""
+    """Nearest neighbors by whole factors, where all coordinates are exact."""
     if x.rank != 4:
         return None
     scales = [1, 1, make.integer(1, 3), make.integer(1, 2)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random layers of bytes and of weights of four bits.
 
-Scales are powers of 2, and what is quantised is an input: all products and quotients are exact, so
+Scales are powers of 2, and what is quantized is an input: all products and quotients are exact, so
 that no two ways to compute them round a tie differently.
 """
 
@@ -100,7 +100,7 @@ def _dequantized(make: GraphMaker, x: Value, grid: list[str]) -> Value:
 
 
 def quantized_product(make: GraphMaker, x: Value) -> Value | None:
-    """``QLinearMatMul``, or a ``MatMul`` between nodes that quantise."""
+    """``QLinearMatMul``, or a ``MatMul`` between nodes that quantize."""
     if x not in make.inputs or x.rank < 2:
         return None
     columns, dtype = make.pick([1, 4, 8, 16]), make.pick(["uint8", "uint8", "int8"])
@@ -156,7 +156,7 @@ def quantized_convolution(make: GraphMaker, x: Value) -> Value | None:
 
 
 def dynamic_product(make: GraphMaker, x: Value) -> Value | None:
-    """Rows that are quantised by what they hold, as ``quantize_dynamic`` writes a product."""
+    """Rows that are quantized by what they hold, as ``quantize_dynamic`` writes a product."""
     if x not in make.inputs or x.rank < 2:
         return None
     columns = make.pick([1, 4, 8, 16])

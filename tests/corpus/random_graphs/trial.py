@@ -19,11 +19,11 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.history import History
-from tvm_droplet_ms.search_strategy.screening.sound_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import untouched
@@ -166,8 +166,8 @@ def _random_record(mod: tvm.ir.IRModule, seed: int) -> TuningRecord | None:
         # One sketch of several, whose turn it would be.
         own.shuffle(schedules)
         postprocs = list(context.space_generator.postprocs or [])
-        replayer = Replayer(mod, postprocs, own)
-        found = RandomExploration(replayer, schedules, History(mod, target())).ask(1)
+        replayer = ScreenedReplayer(mod, postprocs, own)
+        found = RandomExploration(replayer, schedules, TaskHistory(mod, target())).ask(1)
     if not found:
         return None
     workload = MemoryDatabase().commit_workload(mod)

@@ -64,7 +64,7 @@ def test_matmul_store_features_match_hand_computed_values():
     assert float_add_sub == float_mul == np.float32(np.log2(N**3 + 1))
     # The last numbers: the product of the outer loops' extents, their number, and no unrolling.
     assert first[-3:].tolist() == [np.float32(np.log2(N**3 + 1)), 2.0, 0.0]
-    # There is no other store: the initialisation is part of the block.
+    # There is no other store: the initialization is part of the block.
     assert not second.any() and not third.any()
     np.testing.assert_array_equal(total, first)
 

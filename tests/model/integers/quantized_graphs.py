@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random quantised ONNX models, in the forms that exporters write."""
+"""Random quantized ONNX models, in the forms that exporters write."""
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -35,7 +35,7 @@ class Builder:
         return self.constant(np.float32(scale)), self.constant(np.array(point, self.dtype))
 
     def requantize(self, name, scale=None):
-        """Quantise and dequantise."""
+        """Quantize and dequantize."""
         parameters = self.parameters(scale)
         return self.add(
             "DequantizeLinear", self.add("QuantizeLinear", name, *parameters), *parameters
@@ -54,7 +54,7 @@ class Builder:
         ]
 
     def weight(self, *shape, axis=0, dtype="int8"):
-        """A dequantised weight, for each channel or for all."""
+        """A dequantized weight, for each channel or for all."""
         channels = shape[axis] if self.random.random() < 0.5 else None
         names = self.bytes_of_weight(*shape, channels=channels, dtype=dtype)
         return self.add("DequantizeLinear", *names, axis=axis)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of quantised models in integers, beside ONNX Runtime and NumPy."""
+"""Tests of quantized models in integers, beside ONNX Runtime and NumPy."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tvm_droplet_ms.tuning.frontends.onnx_reference import onnx_runtime
 
 
 def as_written(made, inputs, *, may_overflow=False):
-    """What ONNX Runtime computes where it does not fuse quantised operators.
+    """What ONNX Runtime computes where it does not fuse quantized operators.
 
     ``may_overflow``: without the option that it refuses for some operators of int8.
     """
@@ -34,7 +34,7 @@ def as_written(made, inputs, *, may_overflow=False):
 
 
 def products(made):
-    """The numbers of products in integers, and of those that stay dequantised."""
+    """The numbers of products in integers, and of those that stay dequantized."""
     counts = count_products(compute_in_integers()(import_onnx(made).mod))
     return counts.in_integers, counts.dequantized
 

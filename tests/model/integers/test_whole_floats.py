@@ -21,7 +21,7 @@ SHAPE = [1, 8, 6, 6]
 
 
 def first_block(seed, dtype, *, swaps=False):
-    """A block of a residual network with a convolution on each side, as quantisers write it.
+    """A block of a residual network with a convolution on each side, as quantizers write it.
 
     ``swaps``: whether the second convolution's branch is written first.
     """
@@ -44,7 +44,7 @@ def first_block(seed, dtype, *, swaps=False):
 
 
 def normalized(seed, dtype):
-    """A convolution, a scale for each channel that is quantised by itself, and a product."""
+    """A convolution, a scale for each channel that is quantized by itself, and a product."""
     builder = Builder(seed, dtype)
     data = builder.requantize("x")
     data = builder.requantize(builder.add("Conv", data, builder.weight(12, 8, 1, 1)))

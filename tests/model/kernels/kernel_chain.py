@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 def fuse(mod: IRModule, rules: Mapping[str, Any] | None = None) -> IRModule:
-    """Legalise and fuse, as a model is before tuning."""
+    """Legalize and fuse, as a model is before tuning."""
     passes = [
         relax.transform.LegalizeOps(None if rules is None else dict(rules)),
         relax.transform.AnnotateTIROpPattern(),
@@ -88,7 +88,7 @@ def run_tuned(
     rules: Mapping[str, Any] | None = None,
     draw: Callable[[IRModule], Schedule] = draw_schedule,
 ) -> Run:
-    """Legalise, fuse, schedule every kernel at random, apply, pack weights, compile and run."""
+    """Legalize, fuse, schedule every kernel at random, apply, pack weights, compile and run."""
     mod = fuse(mod, rules)
     kernels, schedules = [], []
     database = ms.database.MemoryDatabase()

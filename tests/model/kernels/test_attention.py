@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.target import Target
+from tvm_droplet_ms.design_space.dot_products.dot_units import half_unit
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.model.half_products import compute_in_bfloat16
 from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
@@ -18,7 +19,6 @@ from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_exte
 from tvm_droplet_ms.model.kernels.attention.views import Viewed
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.search_strategy.dot_products.dot_units import half_unit
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 op = relax.op
@@ -277,7 +277,7 @@ def names_of(names):
     ]
 
 
-def is_vectorised(schedule, name):
+def is_vectorized(schedule, name):
     """True if vectors go over the rows, so that each of their elements is gathered: slow to run,
     and 20 s to compile."""
     loops = schedule.get_loops(schedule.get_sblock(name))
@@ -313,7 +313,7 @@ def test_every_schedule_computes_the_same(name, is_of_halves, seed):
         kernel_chain.Trace(space.trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
         schedule.enter_postproc()
         assert all(post.apply(schedule) for post in context.space_generator.postprocs)
-        assert not any(is_vectorised(schedule, name) for name in ("largest", "total"))
+        assert not any(is_vectorized(schedule, name) for name in ("largest", "total"))
         library = tvm.compile(schedule.mod, target)
         result = tvm.runtime.empty(kernel.params[-1].shape, "float32")
         library["main"](*map(tvm.runtime.tensor, inputs), result)

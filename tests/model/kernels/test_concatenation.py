@@ -48,7 +48,7 @@ def test_a_tuned_concatenation_joins_its_parts(channels):
     assert kernel_chain.unscheduled(run.compiled) == []
 
 
-def test_what_follows_is_fused_and_vectorised_with_it():
+def test_what_follows_is_fused_and_vectorized_with_it():
     inputs = arrays([(1, 3, 5, 16), (1, 3, 5, 8)])
     scale = np.linspace(-1, 1, 24, dtype="float32").reshape(1, 1, 1, 24)
     mod = concatenation(
@@ -88,7 +88,7 @@ def test_no_vector_reaches_into_two_parts():
     [([(1, 16, 3, 3), (1, 16, 3, 3)], 1), ([(1, 3, 3, 12), (1, 3, 3, 16)], 3), ([(16,), (8,)], 0)],
     ids=["another axis", "no common vector", "one axis"],
 )
-def test_other_concatenations_are_legalised_as_tvm_does(shapes, axis):
+def test_other_concatenations_are_legalized_as_tvm_does(shapes, axis):
     mod = concatenation(shapes, axis)
     tvm.ir.assert_structural_equal(
         relax.transform.LegalizeOps(legalize_map())(mod), relax.transform.LegalizeOps()(mod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that are recognised as 3x3 convolutions, and others that are not."""
+"""Kernels that are recognized as 3x3 convolutions, and others that are not."""
 
 import numpy as np
 import pytest

@@ -14,9 +14,9 @@ from tvm import relax
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.fixed_layouts import FREE, keep_layouts
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
@@ -127,8 +127,8 @@ def wrong_schedules(function, arrays, expected, draws=24):
     with fast_tune_contexts():
         context = TuneContext(mod, target=TARGET, space_generator="post-order-apply", rand_state=1)
         schedules = list(context.generate_design_space())
-        replayer = Replayer(mod, list(context.space_generator.postprocs), random.Random(0))
-    found = RandomExploration(replayer, schedules, History(mod, TARGET)).ask(draws)
+        replayer = ScreenedReplayer(mod, list(context.space_generator.postprocs), random.Random(0))
+    found = RandomExploration(replayer, schedules, TaskHistory(mod, TARGET)).ask(draws)
     assert found
     wrong = 0
     for candidate in found:

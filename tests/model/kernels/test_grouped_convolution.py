@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the legalisation of grouped convolutions."""
+"""Tests of the legalization of grouped convolutions."""
 
 import kernel_chain
 import numpy as np
@@ -157,7 +157,7 @@ def test_groups_of_few_outputs_and_variable_weights_are_not_packed():
     ],
     ids=["one group", "depthwise", "NCHW"],
 )
-def test_other_convolutions_are_legalised_as_tvm_does(shape, weights, attributes):
+def test_other_convolutions_are_legalized_as_tvm_does(shape, weights, attributes):
     mod = convolution(shape, np.ones(weights, "float32"), **attributes)
     tvm.ir.assert_structural_equal(
         relax.transform.LegalizeOps(legalize_map())(mod), relax.transform.LegalizeOps()(mod)

@@ -121,7 +121,7 @@ def innermost_loop(schedule: Schedule, name: str):
 @pytest.mark.parametrize(
     "pool_type, block", [("max", "pool_max_update"), ("avg", "pool_sum_update")]
 )
-def test_an_nhwc_pool_is_vectorised_over_channels_and_reads_its_padding_in_place(pool_type, block):
+def test_an_nhwc_pool_is_vectorized_over_channels_and_reads_its_padding_in_place(pool_type, block):
     mod = pool_kernel("NHWC", pool_type=pool_type)
     _, spaces = kernel_chain.design_space(mod)
     assert len(spaces) == 1

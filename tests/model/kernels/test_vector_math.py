@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectorised functions against SciPy in double precision."""
+"""Vectorized functions against SciPy in double precision."""
 
 import re
 

@@ -143,7 +143,7 @@ def test_a_residual_add_fuses_too():
 
 
 @pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 0, 0, 0)])
-def test_the_transforms_are_vectorised_over_channels_and_unrolled(padding):
+def test_the_transforms_are_vectorized_over_channels_and_unrolled(padding):
     register_schedule_rules()
     data = te.placeholder((1, 8, 8, 16), "float32")
     weights = te.placeholder((4, 4, 16, 32), "float32")

@@ -20,7 +20,7 @@ RANGES = {"INT4": (-8, 8), "UINT4": (0, 16), "INT8": (-128, 128), "UINT8": (0, 2
 
 
 def product(kind, block, rows):
-    """A model that multiplies by dequantised weights, and these."""
+    """A model that multiplies by dequantized weights, and these."""
     number, (low, high) = getattr(TensorProto, kind), RANGES[kind]
     shape = (DEPTH // block, COLUMNS) if block else (COLUMNS,)
     integers = RNG.integers(low, high, (DEPTH, COLUMNS))

@@ -106,7 +106,7 @@ def test_a_window_of_padding_alone_has_a_position_in_its_plane(dtype, storage_or
     assert values[0, 0, 0, 0] == (-np.inf if dtype == "float32" else -128)
 
 
-def test_positions_are_the_same_where_they_are_vectorised():
+def test_positions_are_the_same_where_they_are_vectorized():
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     x = normal(1, 2, 7, 8)
     data = te.placeholder(x.shape, "float32", name="x")
@@ -546,8 +546,8 @@ def test_groups_far_from_zero_are_normalized(opset, count):
     assert_same(made, {"x": x}, atol=1e-5)
     far = x + 1000
     rows = far.astype(np.float64).reshape(2, 2, -1)
-    centred = rows - rows.mean(-1, keepdims=True)
-    unit = (centred / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    centered = rows - rows.mean(-1, keepdims=True)
+    unit = (centered / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)).reshape(x.shape)
     scale, bias = (each.repeat(6 // count).reshape(6, 1, 1) for each in (s, b))
     np.testing.assert_allclose(run_here(made, {"x": far})[0], unit * scale + bias, atol=2e-3)
 

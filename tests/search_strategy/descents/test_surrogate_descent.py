@@ -13,13 +13,13 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.descents import surrogate
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.search_strategy.published.decisions import Prober, largest_parallel_extent
 from tvm_droplet_ms.search_strategy.stopping import StopRule
 
@@ -31,15 +31,15 @@ class Search:
         context = make_context(ms.search_strategy.ReplayTrace(), space=space)
         schedules = list(context.generate_design_space())
         self.traces = [schedule.trace for schedule in schedules]
-        self.replayer = Replayer(context.mod, list(postprocs), random.Random(1))
-        self.history = History(context.mod, LLVM)
+        self.replayer = ScreenedReplayer(context.mod, list(postprocs), random.Random(1))
+        self.history = TaskHistory(context.mod, LLVM)
         if database is not None:
             self.history.load(database, self.replayer)
         search = SearchContext(
             replayer=self.replayer,
             history=self.history,
             schedules=schedules,
-            spaces=DesignSpaces(self.traces),
+            spaces=EncodedSpaces(self.traces),
             generator=random.Random(1),
             prior=None,
             cost_model=None,
@@ -98,7 +98,7 @@ def test_surrogate_beats_chance():
 
 
 def test_proposal_that_is_not_measured_does_not_count_as_tried(monkeypatch):
-    """Only adjacent steps are proposed, so that discarded proposals are neighbours."""
+    """Only adjacent steps are proposed, so that discarded proposals are neighbors."""
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
     monkeypatch.setattr(surrogate, "DRAFTED_POINTS", 0)
 
@@ -148,7 +148,7 @@ def test_simplified_trace_of_a_record_is_the_same_point():
     """A database holds traces without their dead instructions."""
     search = Search(space=tile_and_annotate)
     candidate = search.replayer.replay(Trace(search.traces[0].insts, {}))
-    spaces = DesignSpaces(search.traces)
+    spaces = EncodedSpaces(search.traces)
     point = spaces.find(candidate.trace)
     assert point is not None
     assert spaces.find(candidate.trace.simplified(remove_postproc=True)) == point
@@ -156,7 +156,7 @@ def test_simplified_trace_of_a_record_is_the_same_point():
 
 def test_trace_of_another_space_has_no_point():
     other = Search(space=tile_and_annotate)
-    assert DesignSpaces(Search().traces).find(other.traces[0]) is None
+    assert EncodedSpaces(Search().traces).find(other.traces[0]) is None
 
 
 @pytest.mark.parametrize("count", [10, 300])
@@ -204,7 +204,7 @@ def test_of_earlier_runs_more_than_the_extremes_are_fitted(monkeypatch, tmp_path
 
 
 def test_adjacent_steps_change_one_factor(monkeypatch):
-    """Without other points, every proposal is a neighbour of the point that is believed best."""
+    """Without other points, every proposal is a neighbor of the point that is believed best."""
     monkeypatch.setattr(surrogate, "RANDOM_POINTS", 0)
     monkeypatch.setattr(surrogate, "DRAFTED_POINTS", 0)
     search = Search()

@@ -14,11 +14,11 @@ from conformance.workloads import LLVM, make_context
 
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.drafting import draft as strategy_draft
 from tvm_droplet_ms.search_strategy.explorers.drafted_sampling import DraftedSampling
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 
 
 class KnowsTheBowl:
@@ -174,9 +174,9 @@ def test_one_valid_point_is_not_lost_among_those_that_are_not():
     context = make_context(DropletStrategy(prior=None, draft=None))
     schedules = context.generate_design_space()
     search = SimpleNamespace(
-        spaces=DesignSpaces([schedule.trace for schedule in schedules]),
-        replayer=Replayer(context.mod, [], random.Random(0)),
-        history=History(context.mod, LLVM),
+        spaces=EncodedSpaces([schedule.trace for schedule in schedules]),
+        replayer=ScreenedReplayer(context.mod, [], random.Random(0)),
+        history=TaskHistory(context.mod, LLVM),
         generator=random.Random(0),
     )
     draft = KnowsOne()

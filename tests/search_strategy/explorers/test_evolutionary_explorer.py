@@ -10,9 +10,9 @@ from conformance.workloads import LLVM, make_context, matmul, tile_two
 
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy.candidates import Replayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers.evolutionary import EvolutionaryExploration
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 
 
 class Proposes:
@@ -32,7 +32,7 @@ def candidates():
     mod = matmul()
     context = make_context(ms.search_strategy.ReplayTrace(), mod, tile_two)
     (space,) = context.generate_design_space()
-    replayer = Replayer(mod, [], random.Random(0))
+    replayer = ScreenedReplayer(mod, [], random.Random(0))
     found = {}
     while len(found) < 12:
         candidate = replayer.replay(Trace(space.trace.insts, {}))
@@ -53,7 +53,7 @@ def candidates():
 )
 def test_a_share_of_every_batch_is_random(candidates, measured, count, expected):
     mod, proposed = candidates
-    history = History(mod, LLVM)
+    history = TaskHistory(mod, LLVM)
     for place in measured:
         history.add(proposed[place], (1e-3,))
     replayer = SimpleNamespace(dropped=Counter())

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import KnownExplorer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.known.known_schedules import find_schedules, write_schedules
 from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
 
@@ -53,7 +53,7 @@ def test_what_the_package_knows_comes_first_by_default():
         search_strategy=DropletStrategy(prior=None, draft=None),
         rand_state=1,
     )
-    spaces = DesignSpaces([schedule.trace for schedule in context.generate_design_space()])
+    spaces = EncodedSpaces([schedule.trace for schedule in context.generate_design_space()])
     nearest = nearest_points(find_schedules("auto", context.target), spaces, 3)
     driven = drive(context, timed(lambda _: 1.0), max_trials=8, num_trials_per_iter=8)
     measured = [spaces.find(trial.trace) for trial in driven.batches[0]]

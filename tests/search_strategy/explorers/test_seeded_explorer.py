@@ -13,16 +13,16 @@ from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_two
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.explorers import (
-    Exploration,
     Explorer,
+    ExplorerRun,
     SearchContext,
     SeededExplorer,
 )
 from tvm_droplet_ms.search_strategy.explorers.seeded import is_point_of
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 
 SEEDS = [(0, (4, 2, 2, 2, 1, 4, 4, 2, 8, 4)), (0, (1, 1, 1, 32, 32, 1, 1, 1, 32, 1))]
 
@@ -32,10 +32,10 @@ def search_context(space=tile_all, mod=None):
     context = make_context(make_droplet(), mod, space)
     schedules = context.generate_design_space()
     return SearchContext(
-        replayer=Replayer(mod, [], random.Random(0)),
-        history=History(mod, LLVM),
+        replayer=ScreenedReplayer(mod, [], random.Random(0)),
+        history=TaskHistory(mod, LLVM),
         schedules=schedules,
-        spaces=DesignSpaces([schedule.trace for schedule in schedules]),
+        spaces=EncodedSpaces([schedule.trace for schedule in schedules]),
         generator=random.Random(0),
         prior=None,
         cost_model=None,
@@ -56,8 +56,8 @@ class Watched(Explorer):
         return Watched(self.log)
 
 
-class WatchedExploration(Exploration):
-    def __init__(self, exploration: Exploration, log):
+class WatchedExploration(ExplorerRun):
+    def __init__(self, exploration: ExplorerRun, log):
         self.exploration = exploration
         self.log = log
 

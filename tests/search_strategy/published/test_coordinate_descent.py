@@ -12,15 +12,15 @@ from tvm_droplet_ms.search_strategy.published.coordinate_descent import (
     coordinate_descent,
     fastest_significant,
 )
-from tvm_droplet_ms.search_strategy.published.neighbourhood import (
+from tvm_droplet_ms.search_strategy.published.neighborhood import (
     ChoiceAxis,
-    Neighbourhood,
+    Neighborhood,
     OrderedAxis,
     TileAxis,
 )
 
 SIDE = 7
-LATTICE = Neighbourhood(tuple(OrderedAxis(slot, tuple(range(SIDE))) for slot in range(3)))
+LATTICE = Neighborhood(tuple(OrderedAxis(slot, tuple(range(SIDE))) for slot in range(3)))
 POINTS = list(product(range(SIDE), repeat=3))
 
 
@@ -37,7 +37,7 @@ class Descent:
         self.batches = []
         self.incumbents = []
         descent = coordinate_descent(
-            start, times[start], self.neighbourhood, self.known.get, lambda: batch_size
+            start, times[start], self.neighborhood, self.known.get, lambda: batch_size
         )
         try:
             batch = next(descent)
@@ -52,7 +52,7 @@ class Descent:
         except StopIteration as end:
             self.optimum = end.value
 
-    def neighbourhood(self, point):
+    def neighborhood(self, point):
         self.incumbents.append(point)
         return LATTICE
 
@@ -141,7 +141,7 @@ def noisy(seed, mean=lambda point: 1.0):
 
 
 def test_noise_does_not_move_the_incumbent():
-    """Equal kernels: some neighbour has a lower mean, none significantly."""
+    """Equal kernels: some neighbor has a lower mean, none significantly."""
     start = (3, 3, 3)
     adjacent = [point for point in POINTS if distance(point, start) == 1]
     quiet = 0
@@ -172,7 +172,7 @@ def test_significant_step_moves_the_incumbent_in_spite_of_noise():
 
 
 def test_steps_of_ordered_axes_are_hand_worked():
-    around = Neighbourhood((OrderedAxis(0, tuple(range(10))), OrderedAxis(1, tuple(range(10)))))
+    around = Neighborhood((OrderedAxis(0, tuple(range(10))), OrderedAxis(1, tuple(range(10)))))
     assert list(around.steps((5, 5), 1)) == [(6, 5), (4, 5), (5, 6), (5, 4)]
     assert list(around.steps((5, 5), 2)) == [(7, 5), (3, 5), (5, 7), (5, 3)]
     assert list(around.steps((9, 1), 2)) == [(7, 1), (9, 3)]
@@ -181,16 +181,16 @@ def test_steps_of_ordered_axes_are_hand_worked():
 
 def test_steps_of_a_tile_are_hand_worked():
     """(8, 1): one, two or three factors of two go to the other position; there is no fourth."""
-    around = Neighbourhood((TileAxis(0, 2, max_innermost_factor=4),))
+    around = Neighborhood((TileAxis(0, 2, max_innermost_factor=4),))
     assert list(around.steps((8, 1), 1)) == [(4, 2)]
     assert list(around.steps((8, 1), 2)) == [(2, 4)]
     assert list(around.steps((8, 1), 3)) == [], "the innermost factor is limited to 4"
-    assert list(Neighbourhood((TileAxis(0, 2),)).steps((8, 1), 3)) == [(1, 8)]
-    assert list(Neighbourhood((TileAxis(0, 2),)).steps((8, 1), 4)) == []
+    assert list(Neighborhood((TileAxis(0, 2),)).steps((8, 1), 3)) == [(1, 8)]
+    assert list(Neighborhood((TileAxis(0, 2),)).steps((8, 1), 4)) == []
 
 
 def test_steps_of_a_choice_are_single():
-    around = Neighbourhood((ChoiceAxis(0, 3),))
+    around = Neighborhood((ChoiceAxis(0, 3),))
     assert list(around.steps((1,), 1)) == [(0,), (2,)]
     assert list(around.steps((1,), 2)) == []
 

@@ -17,7 +17,7 @@ from tvm_droplet_ms.search_strategy.published.decision_kinds import (
     PERFECT_TILE,
     TraceParts,
 )
-from tvm_droplet_ms.search_strategy.published.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.published.neighborhood import ChoiceAxis, OrderedAxis, TileAxis
 from tvm_droplet_ms.search_strategy.surrogate.decision_columns import COLUMNS
 
 

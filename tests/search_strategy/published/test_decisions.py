@@ -15,7 +15,7 @@ from tvm.te import create_prim_func
 from tvm_droplet_ms.search_strategy.decisions import describe, describe_change
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PARALLEL
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch, largest_parallel_extent
-from tvm_droplet_ms.search_strategy.published.neighbourhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.published.neighborhood import ChoiceAxis, OrderedAxis, TileAxis
 
 EXTENTS = (257, 1, 1470, 8)
 MAX_INNERMOST = 16
@@ -59,10 +59,10 @@ class GivenValues:
         return (1, 4, 16, 64)
 
 
-def neighbourhood(sketch, trace):
-    """The neighbourhood with the present compute location and four parallel extents as legal."""
+def neighborhood(sketch, trace):
+    """The neighborhood with the present compute location and four parallel extents as legal."""
     point = sketch.read(trace)
-    return sketch.neighbourhood(trace, lambda decision: GivenValues(decision.value(point)))
+    return sketch.neighborhood(trace, lambda decision: GivenValues(decision.value(point)))
 
 
 def test_sketch_lists_every_decision_of_a_schedule():
@@ -104,21 +104,21 @@ def test_point_equals_the_decisions_in_the_json_of_the_trace(seed):
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_replay_of_a_written_point_has_its_decisions(seed):
-    """All neighbours of a point, and theirs, with extents that are prime, 1, 1470 and 8."""
+    """All neighbors of a point, and theirs, with extents that are prime, 1, 1470 and 8."""
     trace = schedule(seed).trace
     sketch = Sketch.from_trace(trace)
     generator = random.Random(seed)
     point = sketch.read(trace)
     location = sketch.decisions[-1].start
     for _ in range(3):
-        space = neighbourhood(sketch, trace)
+        space = neighborhood(sketch, trace)
         steps = [space.step(point, direction) for direction in space.directions(point)]
         for step in steps:
-            realised = sketch.read(replayed(sketch.write(trace, step)))
+            realized = sketch.read(replayed(sketch.write(trace, step)))
             # Whether a location is legal depends on the tiles; the rest is as asked for.
-            assert realised[:location] == step[:location]
+            assert realized[:location] == step[:location]
             for place, extent in enumerate(EXTENTS):
-                tile = realised[3 * place : 3 * place + 3]
+                tile = realized[3 * place : 3 * place + 3]
                 assert prod(tile) == extent
                 assert tile[-1] <= MAX_INNERMOST
         trace = replayed(sketch.write(trace, generator.choice(steps)))
@@ -189,7 +189,7 @@ def test_parallel_extent_is_not_part_of_the_key():
 
 
 @pytest.mark.parametrize(
-    ("candidates", "neighbours"),
+    ("candidates", "neighbors"),
     [
         ((0, 16, 64, 512), {0: [1], 1: [2, 0], 2: [3, 1], 3: [2]}),
         ((64, 16, 4), {0: [1], 1: [2, 0], 2: [1]}),
@@ -198,11 +198,11 @@ def test_parallel_extent_is_not_part_of_the_key():
         ((7,), {0: []}),
     ],
 )
-def test_neighbours_of_a_categorical(candidates, neighbours):
+def test_neighbors_of_a_categorical(candidates, neighbors):
     trace = schedule(1, candidates=candidates).trace
     sketch = Sketch.from_trace(trace)
-    axis = neighbourhood(sketch, trace).axes[5]
-    for index, expected in neighbours.items():
+    axis = neighborhood(sketch, trace).axes[5]
+    for index, expected in neighbors.items():
         point = (*sketch.read(trace)[:13], index, -1)
         assert sorted(axis.apply(point, move)[13] for move in axis.moves(point)) == sorted(expected)
 
@@ -211,7 +211,7 @@ def test_axes_of_a_schedule():
     trace = schedule(1).trace
     sketch = Sketch.from_trace(trace)
     here = sketch.read(trace)[-1]
-    assert neighbourhood(sketch, trace).axes == (
+    assert neighborhood(sketch, trace).axes == (
         TileAxis(0, 3, MAX_INNERMOST),
         TileAxis(3, 3, MAX_INNERMOST),
         TileAxis(6, 3, MAX_INNERMOST),
@@ -273,4 +273,4 @@ def test_sketch_of_trace_without_decisions():
     sketch = Sketch.from_trace(sch.trace)
     assert sketch.decisions == ()
     assert sketch.read(sch.trace) == ()
-    assert list(neighbourhood(sketch, sch.trace).directions(())) == []
+    assert list(neighborhood(sketch, sch.trace).directions(())) == []

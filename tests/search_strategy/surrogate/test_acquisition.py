@@ -46,7 +46,7 @@ def test_largest_expected_improvement_comes_first():
     assert choose(points, []) == [np.argmax(improvement)]
 
 
-def test_accepted_point_lowers_improvement_of_its_neighbours():
+def test_accepted_point_lowers_improvement_of_its_neighbors():
     points = np.array([[4.5], [4.51], [9.0]])
     first, second = choose(points, [True])
     assert {first, second} == {2, 0} or {first, second} == {2, 1}

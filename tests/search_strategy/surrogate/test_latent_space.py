@@ -4,14 +4,14 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.factorisations import factorisations
+from tvm_droplet_ms.design_space.factorizations import factorizations
 from tvm_droplet_ms.search_strategy.surrogate.latent_space import (
     MOST_CHANGES,
     LatentAxis,
     LatentSpace,
 )
 
-TILE, CHOICE = factorisations(16, 3), np.array([[-1], [2], [5]])
+TILE, CHOICE = factorizations(16, 3), np.array([[-1], [2], [5]])
 AXES = [LatentAxis(0, TILE), *(LatentAxis(3 + place, CHOICE) for place in range(6))]
 
 

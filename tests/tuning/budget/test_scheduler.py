@@ -38,7 +38,7 @@ class MadeUpClock:
 
 @derived_object
 class MadeUpBuilder(ms.builder.PyBuilder):
-    """Builds nothing. An artefact's name holds the candidate's hash."""
+    """Builds nothing. An artifact's name holds the candidate's hash."""
 
     def __init__(self, clock, fails=False):
         super().__init__()
@@ -60,7 +60,7 @@ class MadeUpBuilder(ms.builder.PyBuilder):
 
 @derived_object
 class MadeUpRunner(ms.runner.PyRunner):
-    """A time is a function of the artefact's name."""
+    """A time is a function of the artifact's name."""
 
     def run(self, runner_inputs):
         hashes = (int(str(entry.artifact_path).rsplit("/", 1)[1]) for entry in runner_inputs)

@@ -14,7 +14,7 @@ from tvm_droplet_ms.tuning.budget.tuning_run import with_design_space
 TARGET = Target({"kind": "llvm", "num-cores": 4})
 
 
-def centred_twice():
+def centered_twice():
     """Without the means of its rows, and then of its columns: ``reverse_compute_at`` fails."""
     x = te.placeholder((33, 100), "float32", "x")
     turned = topi.transpose(x, [1, 0])
@@ -32,7 +32,7 @@ def summed():
 def test_a_kernel_that_the_rules_fail_for_is_named():
     tasks = [
         SimpleNamespace(task_name=name, dispatched=[IRModule({"main": kernel})], target=TARGET)
-        for name, kernel in (("good", summed()), ("bad", centred_twice()))
+        for name, kernel in (("good", summed()), ("bad", centered_twice()))
     ]
     kept, names = with_design_space(tasks)
     assert kept == tasks[:1] and names == ["bad"]
@@ -40,5 +40,5 @@ def test_a_kernel_that_the_rules_fail_for_is_named():
 
 def test_alone_it_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="has no design space: TVM's rules fail for it") as caught:
-        tune_kernel(centred_twice(), target=TARGET, trials=2, work_dir=tmp_path, progress=None)
+        tune_kernel(centered_twice(), target=TARGET, trials=2, work_dir=tmp_path, progress=None)
     assert "\n" not in str(caught.value)

@@ -31,7 +31,7 @@ from tvm_droplet_ms.tuning.check.diagnosis import (
     first_change,
     without_wrong_schedules,
 )
-from tvm_droplet_ms.tuning.check.judgement import Judgement
+from tvm_droplet_ms.tuning.check.judgment import Judgment
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
@@ -280,12 +280,12 @@ class TestPasses:
     def test_rounding_is_asked_for_after_ctrl_c_and_in_the_grace(self, monkeypatch, left, is_asked):
         """Otherwise an executable that is right would be thrown away for one to be compiled."""
 
-        def ask(judgement, _kernels, compiled, _stop):
-            for number, inputs in enumerate(judgement._check.inputs):
-                judgement._check.excuse(number, [compiled(inputs)])
+        def ask(judgment, _kernels, compiled, _stop):
+            for number, inputs in enumerate(judgment._check.inputs):
+                judgment._check.excuse(number, [compiled(inputs)])
             return True
 
-        monkeypatch.setattr(Judgement, "ask", ask)
+        monkeypatch.setattr(Judgment, "ask", ask)
         stop = StopRequest(time.monotonic() + left)
         if is_asked:
             stop._asked.set()
@@ -301,7 +301,7 @@ class TestPasses:
         def ask(*_):
             raise TooLateError("the time is too short: 3 of 59 kernels were compiled")
 
-        monkeypatch.setattr(Judgement, "ask", ask)
+        monkeypatch.setattr(Judgment, "ask", ask)
         monkeypatch.setattr(agreement, "naive_secs", lambda _: 60.0 * is_slow)
         with pytest.raises(ModelError, match=r"differ from those of NumPy by .* time is too short"):
             self.agreement([adding("a", 1.0)])(StopRequest(0.0) if is_slow else StopRequest())

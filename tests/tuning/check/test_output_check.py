@@ -117,9 +117,9 @@ class TestNoise:
         for floats, integers in seen:
             assert floats.dtype == np.float32 and integers.tolist() == [3, 4] and floats[0] == 0
             for moved, x in zip(floats[1:], inputs[0][1:], strict=True):
-                neighbours = [np.nextafter(x, ulp), np.nextafter(x, -ulp)]
+                neighbors = [np.nextafter(x, ulp), np.nextafter(x, -ulp)]
                 assert moved in (
-                    [(1 - rounding) * x, (1 + rounding) * x] if rounding else neighbours
+                    [(1 - rounding) * x, (1 + rounding) * x] if rounding else neighbors
                 )
         assert len({floats.tobytes() for floats, _ in seen}) > 1
 
@@ -288,7 +288,7 @@ def test_bytes_have_a_step_of_one_and_what_they_stand_for_their_scale():
     assert made_steps(nodes, q=UINT8, d=FLOAT, t=FLOAT, e=FLOAT) == (1.0, 0.25, 0.25, None)
 
 
-def test_bytes_that_are_not_rounded_are_not_quantised():
+def test_bytes_that_are_not_rounded_are_not_quantized():
     nodes = [node("Clip", "x l h", "c"), node("Cast", "c", to=UINT8)]
     assert made_steps(nodes, y=UINT8) == (None,)
 

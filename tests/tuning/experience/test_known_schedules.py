@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.known.known_schedules import (
     find_schedules,
     read_schedules,
@@ -105,7 +105,7 @@ def test_narrow_vectors_have_schedules_of_their_own():
 
 
 def test_nearest_of_known_schedules_come_first_and_keep_inner_tiles():
-    new = DesignSpaces([schedule.trace for schedule in schedules_of(matmul(128, 64, 16))])
+    new = EncodedSpaces([schedule.trace for schedule in schedules_of(matmul(128, 64, 16))])
     near = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
     far = TunedTask.from_trace(schedules_of(matmul(4, 4, 2))[0].trace)
     (index, point), *others = nearest_points([far, near], new, 3)
@@ -152,7 +152,7 @@ def test_pick_is_a_known_schedule_where_the_model_prefers_it(tmp_path):
     donor = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
     path = tmp_path / "known.jsonl"
     write_schedules(path, [donor])
-    spaces = DesignSpaces([schedule.trace for schedule in schedules_of(mod)])
+    spaces = EncodedSpaces([schedule.trace for schedule in schedules_of(mod)])
     points = nearest_points([donor], spaces, 16)
     random_only, asked = Recording(), Recording()
     without = PickRequest(mod, TARGET, 4, 0, known=None)
@@ -169,7 +169,7 @@ def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
     donor = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
     path = tmp_path / "known.jsonl"
     write_schedules(path, [donor])
-    spaces = DesignSpaces([schedule.trace for schedule in schedules_of(mod)])
+    spaces = EncodedSpaces([schedule.trace for schedule in schedules_of(mod)])
     request = PickRequest(mod, TARGET, 1, 0, known=path)
     assert sample_pick(request, None).points == tuple(nearest_points([donor], spaces, 1))
 

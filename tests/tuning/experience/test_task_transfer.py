@@ -12,18 +12,18 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.search_strategy.candidates import Replayer
-from tvm_droplet_ms.search_strategy.design_spaces import DesignSpaces
+from tvm_droplet_ms.design_space.factorizations import refit_tile
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.factorisations import refit_tile
-from tvm_droplet_ms.search_strategy.history import History
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.search_strategy.known.tuned_task import (
     TunedTask,
     points_of_same_loops,
 )
 from tvm_droplet_ms.session.roofline import MachineRates
-from tvm_droplet_ms.tuning.experience.strategy import NEIGHBOURS, PICKED, TaskSeeds, model_strategy
+from tvm_droplet_ms.tuning.experience.strategy import NEIGHBORS, PICKED, TaskSeeds, model_strategy
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -51,10 +51,10 @@ def search_of(mod):
         )
     schedules = context.generate_design_space()
     return SearchContext(
-        replayer=Replayer(mod, context.space_generator.postprocs, random.Random(0)),
-        history=History(mod, TARGET),
+        replayer=ScreenedReplayer(mod, context.space_generator.postprocs, random.Random(0)),
+        history=TaskHistory(mod, TARGET),
         schedules=schedules,
-        spaces=DesignSpaces([schedule.trace for schedule in schedules]),
+        spaces=EncodedSpaces([schedule.trace for schedule in schedules]),
         generator=random.Random(0),
         prior=None,
         cost_model=None,
@@ -115,7 +115,7 @@ def test_first_pick_comes_first_and_all_are_distinct():
     assert len(points) == len(set(points)) > 3
 
 
-def test_kernel_with_another_operation_is_a_farther_neighbour():
+def test_kernel_with_another_operation_is_a_farther_neighbor():
     same, other, new = convolution(16), convolution(64, doubled), convolution(64)
     search = search_of(new)
     nearest = []
@@ -131,7 +131,7 @@ def test_kernel_with_another_operation_is_a_farther_neighbour():
 
 
 @pytest.mark.parametrize("fault", ["nothing measured", "failures", "another target", "other kinds"])
-def test_without_a_neighbour_there_are_no_seeds(fault):
+def test_without_a_neighbor_there_are_no_seeds(fault):
     database = MemoryDatabase()
     donor = convolution(48)
     if fault == "failures":
@@ -151,7 +151,7 @@ def test_task_that_was_measured_has_the_best_of_its_siblings():
     new, other = convolution(64), convolution(48)
     slow, fast = convolution(64, topi.tanh), convolution(64, topi.exp)
     database = MemoryDatabase()
-    _, own = measure(database, new, count=PICKED + NEIGHBOURS)
+    _, own = measure(database, new, count=PICKED + NEIGHBORS)
     _, of_slow = measure(database, slow, count=10)
     _, of_fast = measure(database, fast, count=11, secs=1e-4)
     measure(database, other)

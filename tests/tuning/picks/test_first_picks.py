@@ -103,7 +103,7 @@ def dense(n, target=TARGET, weight=1, name="dense"):
 
 
 def total(name):
-    """A sum over all elements, which has no loop to vectorise."""
+    """A sum over all elements, which has no loop to vectorize."""
     data = te.placeholder((8, 16), name="data")
     mod = tvm.IRModule({"main": te.create_prim_func([data, topi.sum(data)])})
     return ms.ExtractedTask(name, mod, TARGET, [mod], 1)

@@ -60,7 +60,7 @@ def run(mod, arrays):
 
 
 @pytest.mark.parametrize("make", [pool, convolution, softmax, gather, concatenation, resize])
-def test_is_vectorised_and_computes_the_same(make):
+def test_is_vectorized_and_computes_the_same(make):
     tensors = make()
     mod = module_of(tensors)
     schedule = plain_schedule(mod)
@@ -83,7 +83,7 @@ def test_replays_from_json():
 
 
 @pytest.mark.parametrize("make", ["sum", "cumsum"])
-def test_nothing_to_vectorise(make):
+def test_nothing_to_vectorize(make):
     data = placeholder(4, 6)
     out = topi.sum(data) if make == "sum" else topi.cumsum(data, axis=1)
     assert plain_schedule(module_of([data, out])) is None

@@ -12,9 +12,9 @@ import threadpoolctl
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ...design_space.native_vectors import vectors_as_sampled
 from ...measure import fast_start
 from ...progress import quiet_tvm
-from ...search_strategy.screening.native_vectors import vectors_as_sampled
 from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable

@@ -101,7 +101,7 @@ def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
     """The recipe that makes a module of an enumeration again."""
 
     def make() -> IRModule:
-        candidate = enumeration.design_space.realise(enumeration.modules[module])
+        candidate = enumeration.design_space.realize(enumeration.modules[module])
         if candidate is None:
             raise RuntimeError(f"module {module:016x} replayed when enumerated, and does not now")
         return candidate.schedule.mod

@@ -232,6 +232,6 @@ def _machine_failed(message: str) -> CollectionError:
 
 
 def _move(artifact: str, path: Path) -> None:
-    """Take an artefact out of the folder that the builder made for it."""
+    """Take an artifact out of the folder that the builder made for it."""
     shutil.move(artifact, path)
     shutil.rmtree(os.path.dirname(artifact))

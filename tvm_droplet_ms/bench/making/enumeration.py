@@ -8,7 +8,7 @@ from math import prod
 
 from tvm.s_tir.meta_schedule import TuneContext
 
-from ...search_strategy.factorisations import factorisations
+from ...design_space.factorizations import factorizations
 from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decision_kinds import (
     CATEGORICAL,
@@ -22,7 +22,7 @@ from ...search_strategy.published.decisions import (
     SpacePoint,
     largest_parallel_extent,
 )
-from ...search_strategy.published.neighbourhood import Point
+from ...search_strategy.published.neighborhood import Point
 from ..design_space import DesignSpace
 
 
@@ -69,8 +69,8 @@ def enumerate_space(
                 if candidate is None:
                     enumeration.points.setdefault((sketch, asked), None)
                 else:
-                    realised = space.read(sketch, candidate.trace)
-                    enumeration.points[sketch, realised] = candidate.module
+                    realized = space.read(sketch, candidate.trace)
+                    enumeration.points[sketch, realized] = candidate.module
             done += 1
             progress(done, total)
     return enumeration
@@ -94,7 +94,7 @@ class _Enumerator:
             if decision.kind == kind
         ]
         for chosen in self._chosen(point, found_by_replay):
-            yield chosen, self._space.realise((self._index, chosen))
+            yield chosen, self._space.realize((self._index, chosen))
 
     def _chosen(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
         if not decisions:
@@ -119,7 +119,7 @@ def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
     for decision, layout in zip(space.sketches[sketch].decisions, layouts, strict=True):
         own = decision.value(present)
         if decision.kind == PERFECT_TILE:
-            tiles = factorisations(prod(own), len(own), layout.max_innermost_factor)
+            tiles = factorizations(prod(own), len(own), layout.max_innermost_factor)
             values.append([tuple(tile) for tile in tiles.tolist()])
         elif decision.kind == CATEGORICAL:
             values.append([(choice,) for choice in range(len(layout.candidates))])

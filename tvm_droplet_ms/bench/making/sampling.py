@@ -20,10 +20,10 @@ from tvm.target import Target
 from ...cost_model.boosted_trees import Trees
 from ...cost_model.features.program_features import ProgramFeatures
 from ...cost_model.throughput import relative_throughput
-from ...search_strategy.factorisations import factorisations
+from ...design_space.factorizations import factorizations
 from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import SpacePoint
-from ...search_strategy.published.neighbourhood import Point
+from ...search_strategy.published.neighborhood import Point
 from ..definition import Definition
 from ..design_space import DesignSpace
 from ..space import DecisionLayout
@@ -47,7 +47,7 @@ class Sampler:
 
     def module(self, place: SpacePoint) -> IRModule:
         """The scheduled module of a point that was drawn before."""
-        candidate = self.space.realise(place)
+        candidate = self.space.realize(place)
         if candidate is None:
             raise ValueError(f"point {place} does not replay, expected one that was drawn")
         return candidate.schedule.mod
@@ -65,7 +65,7 @@ class Sampler:
             end = decision.start + decision.length
             value = self._value(decision, point[decision.start : end])
             point = (*point[: decision.start], *value, *point[end:])
-        return self._drawn(self.space.realise((sketch, point)))
+        return self._drawn(self.space.realize((sketch, point)))
 
     def _drawn(self, candidate: Candidate | None) -> Drawn | None:
         place = None if candidate is None else self.space.places.find(candidate.trace)
@@ -74,7 +74,7 @@ class Sampler:
     def _value(self, decision: DecisionLayout, present: Point) -> Point:
         if decision.kind == "SamplePerfectTile":
             extent, limit = prod(present), decision.max_innermost_factor
-            tiles = [tuple(t) for t in factorisations(extent, decision.length, limit).tolist()]
+            tiles = [tuple(t) for t in factorizations(extent, decision.length, limit).tolist()]
             # Half of the time a tile that differs in two positions only.
             close = [t for t in tiles if sum(a != b for a, b in zip(t, present, strict=True)) == 2]
             return self._generator.choice(
@@ -226,7 +226,7 @@ class SampleCollection:
         """Predict the time of each drawn module, relative to the others."""
         unknown = [name for name in times if name not in self._features]
         places = [self.modules[name].place for name in unknown]
-        candidates = [self.sampler.space.realise(place) for place in places]
+        candidates = [self.sampler.space.realize(place) for place in places]
         self._extract(
             {
                 name: candidate.measure_candidate()

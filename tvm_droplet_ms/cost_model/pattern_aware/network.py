@@ -3,8 +3,8 @@
 
 After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
 et al., ASPLOS 2025): one branch sees the statements, each by itself, and sums them; another has the
-data movements attend to each other, and sums them; a head scores both. Where the paper normalises
-by the statistics of a batch, which makes scores depend on each other, this normalises each program
+data movements attend to each other, and sums them; a head scores both. Where the paper normalizes
+by the statistics of a batch, which makes scores depend on each other, this normalizes each program
 by itself. Imports no TVM.
 """
 
@@ -126,5 +126,5 @@ def _attend(given: Mapping[str, Any], moved: Any, present: Any, xp: Any) -> Any:
 
 def _normal(values: Any, xp: Any) -> Any:
     """Each row with mean 0 and variance 1."""
-    centred = values - values.mean(axis=-1, keepdims=True)
-    return centred / xp.sqrt((centred**2).mean(axis=-1, keepdims=True) + _SMALL)
+    centered = values - values.mean(axis=-1, keepdims=True)
+    return centered / xp.sqrt((centered**2).mean(axis=-1, keepdims=True) + _SMALL)

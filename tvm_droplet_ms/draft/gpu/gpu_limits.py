@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from ...search_strategy.candidates import Replayer
-from ...search_strategy.design_spaces import DesignSpaces
+from ...search_strategy.candidates import ScreenedReplayer
+from ...search_strategy.design_spaces import EncodedSpaces
 from ..block_tree import NotUnderstood
 from ..index_intervals import UnknownIndex
 from .gpu_launch import compile_launch
@@ -83,7 +83,7 @@ class GpuLimits:
                 raise ValueError(f"{name} is not among the attributes of target {target}: give it")
         return GpuLimits(*map(int, values))
 
-    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> "TaskLimits":
+    def begin(self, spaces: EncodedSpaces, replayer: ScreenedReplayer) -> "TaskLimits":
         """Make the draft of a task."""
         return TaskLimits(self, spaces, replayer)
 
@@ -97,8 +97,8 @@ class TaskLimits:
     """
 
     limits: GpuLimits
-    spaces: DesignSpaces
-    replayer: Replayer
+    spaces: EncodedSpaces
+    replayer: ScreenedReplayer
     random_share: float = 0.0
     _launches: dict[int, "Launch | None"] = field(default_factory=dict)
     _reasons: dict[int, str] = field(default_factory=dict)

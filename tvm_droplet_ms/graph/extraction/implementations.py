@@ -93,7 +93,7 @@ class Implementations:
         if name == "conv2d":
             yield from self._convolution(node)
         elif name == "permute_dims":
-            yield from self._relabelled(node)
+            yield from self._relabeled(node)
         elif name in _POOLS:
             layout = node.operator.get("layout")
             if layout in IMAGES:
@@ -119,7 +119,7 @@ class Implementations:
         changed = op.replaced(layout=target, kernel_layout=_KERNELS[target])
         yield Implementation(node, changed, (result, order(kernel, _KERNELS[target])), result)
 
-    def _relabelled(self, node: Node) -> Iterable[Implementation]:
+    def _relabeled(self, node: Node) -> Iterable[Implementation]:
         """A transpose to or from a layout: what is stored stays, it is only seen otherwise."""
         axes = node.operator.get("axes")
         if axes in self._layouts:

@@ -167,7 +167,7 @@ class Workbench:
         return known, missing
 
     def _workloads(self, kernels: Sequence[Kernel]) -> list[list[int] | None]:
-        # TVM has no legalisation for some calls that it accepts, and fails with errors of many
+        # TVM has no legalization for some calls that it accepts, and fails with errors of many
         # types. One such kernel is not to take the others with it.
         try:
             lowered = self._tuner.kernels(kernel_module(kernels)).lowered

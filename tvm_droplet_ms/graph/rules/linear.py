@@ -96,12 +96,12 @@ def _with_identity(
     data, weight = conv.children
     op, axes = conv.operator, axes_of(conv.operator)
     extents = kernel_extents(graph, op, weight)
-    centres = [extent // 2 for extent in extents]
-    reach = tuple(centre * step for centre, step in zip(centres, op.get("dilation")))
+    centers = [extent // 2 for extent in extents]
+    reach = tuple(center * step for center, step in zip(centers, op.get("dilation")))
     # Where the padding makes up for it, the image is as large with a stride, and a sample.
     if not when("stride one", op.get("strides") == (1, 1)):
         return None
-    if not when("centred", op.get("padding")[:2] == reach):
+    if not when("centered", op.get("padding")[:2] == reach):
         return None
     if not when("equal shapes", graph.shape(layer) == graph.shape(data)):
         return None
@@ -122,8 +122,8 @@ def _with_identity(
     wide, widths = [1] * 4, [(0, 0)] * 4
     # The matrix is diagonal: which of its axes is which does not matter.
     wide[axes.outputs], wide[axes.inputs] = outputs, inputs
-    for axis, centre, extent in zip(axes.kernel, centres, extents):
-        widths[axis] = (centre, extent - 1 - centre)
+    for axis, center, extent in zip(axes.kernel, centers, extents):
+        widths[axis] = (center, extent - 1 - center)
     kernel = call("reshape", matrix, shape=tuple(wide))
     kernel = call("pad", kernel, widths=tuple(widths), value=0.0)
     return Term(op, (data, call("add", weight, kernel)))
@@ -229,7 +229,7 @@ LINEAR: tuple[Rule, ...] = (
         "identity branch",
         _identities,
         "stride one",
-        "centred",
+        "centered",
         "equal shapes",
         "one group",
         "of its shape",

@@ -113,7 +113,7 @@ class GraphEnvironment:
 
         - ``actions``: the names of rules in their order.
         - ``parts``: the parts into which the classes that the search started with are divided,
-          neighbours together. All rules are applied to one until none matches, and then to another.
+          neighbors together. All rules are applied to one until none matches, and then to another.
         - ``generator``: draws where the parts begin, and their order. None takes them as they come.
         """
         graph, path = state.graph.copy(), list(state.path)

@@ -143,7 +143,7 @@ class WorkerPool:
                     shutil.rmtree(base, ignore_errors=True)
                     raise
             elif not self._server.is_running:
-                # Artefacts that were built before it died may still have to be measured, so the
+                # Artifacts that were built before it died may still have to be measured, so the
                 # next one has its directory. Should that not start, this one still deletes it.
                 server = self._start(self._server.base)
                 self._server.abandon()

@@ -48,7 +48,7 @@ def main(descriptor: int, parent: int, directory: str) -> None:
       of a task's number and its pickled value or ``Failure``.
     - ``parent``: the process id of the user's process.
     - ``directory``: the directory of all temporary files. The server deletes it unless it fails
-      while the user's process is there, which may still need the artefacts in it.
+      while the user's process is there, which may still need the artifacts in it.
     """
     # A signal that ends the user's process may be sent to all its children too. The end of the
     # connection ends this one, and lets it clean up.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that computes products of dequantised tensors in integers."""
+"""The pass that computes products of dequantized tensors in integers."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .requantization import Requantization, unsigned
 
 
 def compute_in_integers() -> tvm.transform.Pass:
-    """Make a pass that computes products of dequantised tensors in integers.
+    """Make a pass that computes products of dequantized tensors in integers.
 
     A convolution or matrix product of ``(x - zero) * scale``, where x are bytes, with constant
     weights that are signed bytes times a scale becomes the product of the bytes in int32, less
@@ -22,10 +22,10 @@ def compute_in_integers() -> tvm.transform.Pass:
     Padding is with the zero point. Signed bytes are moved by 128 where they are made. What follows
     stays as it is: a bias, an activation, the rounding to bytes are elementwise, and are fused.
 
-    Reshapes, transposes and maxima of pools are of bytes where they were of what is dequantised,
-    and what is quantised as it was dequantised is left out. Convolutions of groups of several
+    Reshapes, transposes and maxima of pools are of bytes where they were of what is dequantized,
+    and what is quantized as it was dequantized is left out. Convolutions of groups of several
     inputs that four does not divide, products of two activations, and weights that are no signed
-    bytes stay as they are: dequantised. Returns the pass. It is for a graph in ONNX's layout whose
+    bytes stay as they are: dequantized. Returns the pass. It is for a graph in ONNX's layout whose
     constants are not folded yet.
     """
     return binding_pass("ComputeInIntegers", _rewrite, ["relax.astype"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and matrix products of dequantised tensors with dequantised constants."""
+"""Convolutions and matrix products of dequantized tensors with dequantized constants."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -130,7 +130,7 @@ class Product:
 def product_of(bindings: Bindings, value: Expr) -> Product | None:
     """Return the product of bytes that a value stands for. None if it stands for none.
 
-    The left operand is dequantised by one scale, and the right one is a constant of integers that
+    The left operand is dequantized by one scale, and the right one is a constant of integers that
     lie within 256 of each other, of one scale or one for each output. Sums must fit into int32.
     """
     name = operator_name(value)
@@ -199,17 +199,17 @@ def _is_plain(name: str, value: Expr) -> bool:
 
 @dataclass(frozen=True)
 class ProductCounts:
-    """The products of a quantised model: those in integers, and those that stay dequantised."""
+    """The products of a quantized model: those in integers, and those that stay dequantized."""
 
     in_integers: int
     dequantized: int
 
 
 def count_products(mod: IRModule) -> ProductCounts:
-    """Count the products of quantised tensors in the function ``main`` of a prepared module.
+    """Count the products of quantized tensors in the function ``main`` of a prepared module.
 
-    ``mod``: a module that ``compute_in_integers`` was run on. A product that stays dequantised has
-    an operand, at least, that is dequantised and not constant.
+    ``mod``: a module that ``compute_in_integers`` was run on. A product that stays dequantized has
+    an operand, at least, that is dequantized and not constant.
     """
     in_integers = dequantized = 0
     for block in mod["main"].body.blocks:

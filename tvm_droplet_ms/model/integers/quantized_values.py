@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of a Relax function that stand for quantised numbers: ``(byte - zero) * scale``."""
+"""Values of a Relax function that stand for quantized numbers: ``(byte - zero) * scale``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +78,7 @@ def known_number(bindings: Bindings, expr: Expr) -> Any:
 def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantized | None:
     """Return the bytes that a tensor of int32 or float32 stands for.
 
-    None if it is no tensor of bytes dequantised by one scale and one zero point. ``depth``: the
+    None if it is no tensor of bytes dequantized by one scale and one zero point. ``depth``: the
     most operations, one after the other, that are looked through.
     """
     if not depth:

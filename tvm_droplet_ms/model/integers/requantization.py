@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes in place of what they are dequantised to: in what moves elements, and in roundings."""
+"""Bytes in place of what they are dequantized to: in what moves elements, and in roundings."""
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Requantization:
         return None if source is None else _wide(source, tensor.zero + SHIFT, emit)
 
     def _moved(self, value: Expr, emit: Emit) -> Expr | None:
-        """Move bytes, and dequantise then."""
+        """Move bytes, and dequantize then."""
         tensor = quantized(self._bindings, value.args[0])
         if tensor is None or not isinstance(tensor.zero, int):
             return None
@@ -95,7 +95,7 @@ class Requantization:
         return relax.op.multiply(emit(single), relax.const(tensor.scale, "float32"))
 
     def _rounded(self, value: Expr, emit: Emit) -> Expr | None:
-        """Round to bytes: what was dequantised from the same ones is them."""
+        """Round to bytes: what was dequantized from the same ones is them."""
         dtype = str(value.ty.dtype)
         low, high = RANGES[dtype]
         clip = self._bindings.call_of(value.args[0], "relax.clip")
@@ -125,7 +125,7 @@ class Requantization:
         return _signed(emit(relax.op.astype(rounded, "uint8")), emit)
 
     def _unrounded(self, scaled: Expr, zero: int, dtype: str, emit: Emit) -> Expr | None:
-        """The bytes that a tensor, divided by its scale, was dequantised from."""
+        """The bytes that a tensor, divided by its scale, was dequantized from."""
         divided = self._bindings.call_of(scaled, "relax.divide")
         tensor = None if divided is None else quantized(self._bindings, divided.args[0])
         if divided is None or tensor is None or not isinstance(tensor.zero, int):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole numbers that stay floats: a kernel need not make bytes of what it dequantises next."""
+"""Whole numbers that stay floats: a kernel need not make bytes of what it dequantizes next."""
 
 import math
 

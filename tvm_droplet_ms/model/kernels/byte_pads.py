@@ -2,7 +2,7 @@
 """Padding of bytes: the result is filled, and the bytes are copied, without a branch for each.
 
 As one kernel with the rounding of an image before and its transposition behind, the branch keeps
-LLVM from vectorising: 437 us for 3x224x224 on a Zen 5, where the image without padding takes 10.
+LLVM from vectorizing: 437 us for 3x224x224 on a Zen 5, where the image without padding takes 10.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from ..scheduled import emit_scheduled
 
 
 def legalize_pad(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.nn.pad``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.nn.pad``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     Bytes of known extents that are padded with a constant are copied by a kernel of this module,
-    which is not tuned. Everything else is legalised by TVM. ``builder``: the builder that emits the
+    which is not tuned. Everything else is legalized by TVM. ``builder``: the builder that emits the
     kernel. ``call``: a call of ``relax.nn.pad``. Returns a call of the kernel, or its variable.
     """
     attrs = call.attrs

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elementwise kernels with an operand for each channel, such as a batch norm that is not folded.
 
-MetaSchedule fuses all loops of an elementwise kernel and vectorises the last 64 iterations
+MetaSchedule fuses all loops of an elementwise kernel and vectorizes the last 64 iterations
 (``rewrite_parallel_vectorize_unroll.cc``). Where 64 does not divide the channels, a vector spans
 two pixels, so that the operand of its channels has to be gathered: 2.0 ns an element were seen on
 an AVX-512 CPU instead of 0.45.
@@ -69,7 +69,7 @@ def _spatial_shape(schedule: Schedule, block: SBlockRV) -> tuple[int, ...]:
 
 
 def schedule_channelwise(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """Compute everything in the last block, and vectorise some of its channels."""
+    """Compute everything in the last block, and vectorize some of its channels."""
     schedule.unannotate(block, "schedule_rule")
     for producer in schedule.get_child_blocks(schedule.get_sblock("root")):
         if not schedule.get(producer).same_as(schedule.get(block)):

@@ -29,10 +29,10 @@ _MOST_BRANCHES = 32
 
 
 def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     Tensors that are joined along their innermost axis, and whose extents there have a multiple of 8
-    as a common divisor, become `concatenate`. Everything else is legalised by TVM. ``builder``: the
+    as a common divisor, become `concatenate`. Everything else is legalized by TVM. ``builder``: the
     builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``, or
     the only tensor that has elements: tensors without elements are left out.
     """
@@ -131,7 +131,7 @@ def _innermost_extents(call: Any) -> list[int]:
 
 
 def schedule_concatenation(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """Inline the concatenation into what follows, and vectorise within a part."""
+    """Inline the concatenation into what follows, and vectorize within a part."""
     extent = int(schedule.get(block).annotations[_EXTENT])
     chain = elementwise_chain(schedule, block)
     if chain is None or (chain and extents_of(schedule, chain[0]) != extents_of(schedule, block)):

@@ -6,12 +6,12 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
-from ...search_strategy.dot_products.dot_intrinsics import HALF
-from ...search_strategy.dot_products.rounded_vectors import rounded
+from ...design_space.dot_products.dot_intrinsics import HALF
+from ...design_space.dot_products.rounded_vectors import rounded
 
 
 def legalize_cast(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.astype``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.astype``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.astype``. Returns a
     ``call_tir``. All but casts of float32 to bfloat16 are left to TVM.

@@ -117,7 +117,7 @@ def split_vector(schedule: Schedule, channels: LoopRV, extent: int | None = None
 
 
 def vectorize_channels(schedule: Schedule, block: SBlockRV, extent: int | None = None) -> None:
-    """Vectorise some channels, the last axis, of an elementwise block."""
+    """Vectorize some channels, the last axis, of an elementwise block."""
     *_, inner, channels = schedule.get_loops(block)
     outer, vector = split_vector(schedule, channels, extent)
     # A loop between them keeps MetaSchedule from fusing them into a vector across pixels or parts.

@@ -23,10 +23,10 @@ from .winograd.strips import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:
-    """The legalisations that replace TVM's on a CPU.
+    """The legalizations that replace TVM's on a CPU.
 
     By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
-    function has no better form for are legalised by TVM.
+    function has no better form for are legalized by TVM.
     """
     return {
         "relax.astype": legalize_cast,

@@ -31,7 +31,7 @@ _LONG = 256
 
 
 def legalize_reduction(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise a call of ``REDUCTIONS``; what has no better form is TVM's."""
+    """Legalize a call of ``REDUCTIONS``; what has no better form is TVM's."""
     name = call.op.name
     axes = _reduced_axes(call)
     if not axes:

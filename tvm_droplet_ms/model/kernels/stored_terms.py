@@ -8,7 +8,7 @@ to float32 a part of its kernel, so that four bytes are written and read for eac
 import tvm
 from tvm import relax
 
-from ...search_strategy.dot_products.dot_intrinsics import HALF
+from ...design_space.dot_products.dot_intrinsics import HALF
 from ..bindings import Bindings, Expr, Var, operator_name
 from ..fusion_stops import stop_fusion
 from ..half_products import computes_in_bfloat16, is_half_layer

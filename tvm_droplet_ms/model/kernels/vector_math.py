@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponentials, error functions and what is made of them, in a form that vectorises.
+"""Exponentials, error functions and what is made of them, in a form that vectorizes.
 
 LLVM calls the C library for each element of ``exp``, ``erf`` and ``tanh``. TOPI's ``fast_exp``,
 ``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of such, for whole
@@ -49,7 +49,7 @@ def vector_round(x: te.Tensor) -> te.Tensor:
     """The nearest integer, and of two the even one.
 
     TOPI's ``nearbyint`` is the same instruction, and ``VectorizeLoop`` takes it for a call that
-    cannot be vectorised (no ``TVectorizable``): a requantisation then runs number by number.
+    cannot be vectorized (no ``TVectorizable``): a requantization then runs number by number.
     """
     return te.compute(x.shape, lambda *at: te.round(x(*at)), name="compute")
 
@@ -67,7 +67,7 @@ _UNARY: dict[str, Function] = {
 
 
 def vector_math() -> dict[str, Callable[..., Any]]:
-    """The legalisations by operator, for ``LegalizeOps(customize_legalize_map=...)``."""
+    """The legalizations by operator, for ``LegalizeOps(customize_legalize_map=...)``."""
     found = {name: _legalization(name, function) for name, function in _UNARY.items()}
     return {**found, "relax.nn.softmax": _legalize_softmax}
 

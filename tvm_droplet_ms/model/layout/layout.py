@@ -72,7 +72,7 @@ def _converted(mod: IRModule) -> IRModule | None:
 def convert_layout() -> tvm.transform.Pass:
     """Make a pass that computes convolutions in NWC, NHWC and NDHWC, with weights as HWIO.
 
-    Output channels are innermost in all, so that every kernel can vectorise over them. The
+    Output channels are innermost in all, so that every kernel can vectorize over them. The
     weights are transposed by NumPy. Activations are transposed where the network enters and leaves
     its convolutional part, and at each operation for which ``ConvertLayout``
     (``src/relax/transform/convert_layout.cc``) has no rule. The function's parameters and results

@@ -39,7 +39,7 @@ def evaluate_node(
 
 
 def is_quantized_weight(node: NodeProto, values: Array) -> bool:
-    """True if a node dequantises a constant of bytes that products may be computed with."""
+    """True if a node dequantizes a constant of bytes that products may be computed with."""
     is_of_bytes = values.ndim >= 2 and values.dtype in (np.int8, np.uint8)
     return node.op_type == "DequantizeLinear" and is_of_bytes
 

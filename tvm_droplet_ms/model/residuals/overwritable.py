@@ -17,7 +17,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlockRealize
 from tvm.tirx import BufferStore, IntImm, PrimFunc, Var
 
-from ...search_strategy.screening.soundness import numbers_of, realizations
+from ...design_space.screening.soundness import numbers_of, realizations
 
 MOST_ELEMENTS = 1 << 22
 """The most elements of a result: the place of each is looked at."""

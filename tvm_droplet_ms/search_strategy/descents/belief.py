@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..design_spaces import DesignSpaces
+from ..design_spaces import EncodedSpaces
 from ..published.decisions import SpacePoint
 from ..surrogate.acquisition import expected_improvement
 from ..surrogate.gaussian_process import Prediction
@@ -26,7 +26,7 @@ class Belief:
 
     def __init__(
         self,
-        spaces: DesignSpaces,
+        spaces: EncodedSpaces,
         values: Mapping[SpacePoint, float],
         prior_means: Mapping[SpacePoint, float] = MappingProxyType({}),
     ) -> None:

@@ -7,27 +7,27 @@ the optimum after 32 trials (-0.013 to 0.009; 2026-11-21, commit 44774d6).
 
 import random
 
-from ..design_spaces import DesignSpaces
+from ..design_spaces import EncodedSpaces
 from ..published.decisions import Prober, SpacePoint
-from ..published.neighbourhood import Neighbourhood, Point
+from ..published.neighborhood import Neighborhood, Point
 from ..redrawing import redraw
 
 
 class LocalMoves:
-    """Finds steps from a point and random points, with each neighbourhood probed once."""
+    """Finds steps from a point and random points, with each neighborhood probed once."""
 
-    def __init__(self, spaces: DesignSpaces, prober: Prober, generator: random.Random) -> None:
+    def __init__(self, spaces: EncodedSpaces, prober: Prober, generator: random.Random) -> None:
         self._spaces = spaces
         self._prober = prober
         self._generator = generator
-        self._neighbourhoods: list[dict[Point, Neighbourhood]] = [{} for _ in spaces.sketches]
+        self._neighborhoods: list[dict[Point, Neighborhood]] = [{} for _ in spaces.sketches]
 
-    def neighbourhood(self, point: SpacePoint) -> Neighbourhood:
-        """The neighbourhood of a point."""
+    def neighborhood(self, point: SpacePoint) -> Neighborhood:
+        """The neighborhood of a point."""
         sketch, decisions = point
-        known = self._neighbourhoods[sketch]
+        known = self._neighborhoods[sketch]
         if decisions not in known:
-            known[decisions] = self._prober.neighbourhood(
+            known[decisions] = self._prober.neighborhood(
                 self._spaces.sketches[sketch], self._spaces.trace(point)
             )
         return known[decisions]
@@ -35,7 +35,7 @@ class LocalMoves:
     def adjacent(self, point: SpacePoint) -> dict[SpacePoint, None]:
         """The points one step away, in a fixed order."""
         sketch, decisions = point
-        adjacent = self.neighbourhood(point).steps(decisions, 1)
+        adjacent = self.neighborhood(point).steps(decisions, 1)
         return dict.fromkeys((sketch, near) for near in adjacent)
 
     def random_points(self, count: int) -> dict[SpacePoint, None]:
@@ -45,8 +45,8 @@ class LocalMoves:
     def _random_point(self) -> SpacePoint:
         """A point of any sketch; its locations and extents are legal somewhere in it."""
         sketch = self._generator.randrange(len(self._spaces.sketches))
-        known = self._neighbourhoods[sketch]
+        known = self._neighborhoods[sketch]
         if not known:
-            self.neighbourhood((sketch, self._spaces.start(sketch)))
-        decisions, neighbourhood = self._generator.choice(list(known.items()))
-        return sketch, redraw(neighbourhood, decisions, self._generator)
+            self.neighborhood((sketch, self._spaces.start(sketch)))
+        decisions, neighborhood = self._generator.choice(list(known.items()))
+        return sketch, redraw(neighborhood, decisions, self._generator)

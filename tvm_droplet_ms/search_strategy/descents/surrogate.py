@@ -216,13 +216,13 @@ class SurrogateDescent:
         for point, candidate in zip(new, candidates, strict=True):
             self._tried.note_new(point, candidate)
             if candidate is not None:
-                realised = self._spaces.realised(point, candidate.trace)
-                self._tried.note_new(realised, candidate)
-                asked.append((realised, candidate))
+                realized = self._spaces.realized(point, candidate.trace)
+                self._tried.note_new(realized, candidate)
+                asked.append((realized, candidate))
         self._prior.ask(asked)
 
     def _values(self, secs: Mapping[SpacePoint, float]) -> dict[SpacePoint, float]:
-        """The modelled values: the throughput relative to the best, negated.
+        """The modeled values: the throughput relative to the best, negated.
 
         Failures and rejected points have none: 0. Differences among slow points matter little.
         """
@@ -241,7 +241,7 @@ class SurrogateDescent:
         while found is not None and len(batch) < count:
             if batch and replays >= REPLAYS_PER_CANDIDATE * count:
                 break
-            candidate = self._realise(pool[found])
+            candidate = self._realize(pool[found])
             replays += 1
             is_new = candidate is not None and candidate.module not in modules
             if candidate is not None and is_new:
@@ -250,7 +250,7 @@ class SurrogateDescent:
             found = _send(order, is_new)
         return batch
 
-    def _realise(self, point: SpacePoint) -> Candidate | None:
+    def _realize(self, point: SpacePoint) -> Candidate | None:
         """The candidate of a point; None if it is rejected, or was measured."""
         candidate = self._replayer.replay(self._spaces.trace(point))
         self._tried.note(point, candidate)

@@ -3,8 +3,8 @@
 
 import math
 
-from ..design_spaces import DesignSpaces
-from ..history import History
+from ..design_spaces import EncodedSpaces
+from ..history import TaskHistory
 from ..published.candidates import Candidate, mean
 from ..published.decisions import SpacePoint
 
@@ -15,7 +15,7 @@ class TriedPoints:
     Many points may give one module: a point is tried once its module is.
     """
 
-    def __init__(self, history: History, spaces: DesignSpaces) -> None:
+    def __init__(self, history: TaskHistory, spaces: EncodedSpaces) -> None:
         self._history = history
         self._spaces = spaces
         self._measured: dict[int, SpacePoint | None] = {}

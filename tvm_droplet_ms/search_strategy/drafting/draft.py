@@ -9,8 +9,8 @@ import tvm_ffi
 
 from tvm.target import Target
 
-from ..candidates import Replayer
-from ..design_spaces import DesignSpaces
+from ..candidates import ScreenedReplayer
+from ..design_spaces import EncodedSpaces
 from ..published.decisions import SpacePoint
 
 FIND_DRAFT = "tvm_droplet_ms.find_draft"
@@ -61,7 +61,7 @@ def possible_points(draft: TaskDraft | None, points: Iterable[SpacePoint]) -> li
 class Draft(Protocol):
     """Scores schedules by their decisions alone, before anything is measured."""
 
-    def begin(self, spaces: DesignSpaces, replayer: Replayer) -> TaskDraft:
+    def begin(self, spaces: EncodedSpaces, replayer: ScreenedReplayer) -> TaskDraft:
         """Make the draft of a task."""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..design_spaces import DesignSpaces
+from ..design_spaces import EncodedSpaces
 from ..published.decisions import SpacePoint
-from ..published.neighbourhood import Point
+from ..published.neighborhood import Point
 from ..surrogate.latent_space import LatentSpace
 
 DRAFT_POINTS = 6000
@@ -23,7 +23,7 @@ Score = Callable[[int, np.ndarray], np.ndarray]
 class LatentDraft:
     """Drafts points of all design spaces. ``generator``: seeds all random choices."""
 
-    def __init__(self, spaces: DesignSpaces, generator: random.Random) -> None:
+    def __init__(self, spaces: EncodedSpaces, generator: random.Random) -> None:
         self._spaces = spaces
         self._generator = np.random.default_rng(generator.getrandbits(64))
 

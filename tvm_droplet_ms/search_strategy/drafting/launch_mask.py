@@ -3,7 +3,7 @@
 
 from tvm.s_tir import Schedule
 
-from ..design_spaces import DesignSpaces
+from ..design_spaces import EncodedSpaces
 from .draft import Mask, TaskDraft, possible_points
 
 
@@ -15,7 +15,7 @@ class LaunchMask:
     is made; None lets everything pass.
     """
 
-    def __init__(self, spaces: DesignSpaces) -> None:
+    def __init__(self, spaces: EncodedSpaces) -> None:
         self._spaces = spaces
         self.draft: TaskDraft | None = None
 

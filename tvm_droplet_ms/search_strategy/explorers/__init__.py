@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explorers: what to measure before there is anything to descend from."""
 
-from .base import Exploration, Explorer, SearchContext
+from .base import Explorer, ExplorerRun, SearchContext
 from .evolutionary import EvolutionaryExplorer
 from .known import KnownExplorer
 from .random_sampling import RandomExplorer
@@ -9,8 +9,8 @@ from .seeded import SeededExplorer
 
 __all__ = [
     "EvolutionaryExplorer",
-    "Exploration",
     "Explorer",
+    "ExplorerRun",
     "KnownExplorer",
     "RandomExplorer",
     "SearchContext",

@@ -12,10 +12,10 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import Replayer
-from ..design_spaces import DesignSpaces
+from ..candidates import ScreenedReplayer
+from ..design_spaces import EncodedSpaces
 from ..drafting.draft import TaskDraft
-from ..history import History
+from ..history import TaskHistory
 from ..prior import CostModelPrior
 from ..published import search as published
 from ..published.candidates import Candidate, Measured
@@ -33,10 +33,10 @@ class SearchContext:
     - ``draft``: scores points before they are replayed; None without a draft.
     """
 
-    replayer: Replayer
-    history: History
+    replayer: ScreenedReplayer
+    history: TaskHistory
     schedules: Sequence[Schedule]
-    spaces: DesignSpaces
+    spaces: EncodedSpaces
     generator: random.Random
     prior: CostModelPrior | None
     cost_model: CostModel | None
@@ -44,11 +44,11 @@ class SearchContext:
     draft: TaskDraft | None = None
 
     def best(self) -> tuple[Measured, SpacePoint] | None:
-        """The fastest schedule that is a point of the design spaces; see ``DesignSpaces``."""
+        """The fastest schedule that is a point of the design spaces; see ``EncodedSpaces``."""
         return self.spaces.best(self.history)
 
 
-class Exploration(published.Exploration, Protocol):
+class ExplorerRun(published.Exploration, Protocol):
     """The exploration of one run: proposes candidates that were never measured.
 
     By default it prepares and releases nothing, and does not depend on results.
@@ -81,7 +81,7 @@ class Explorer(ABC):
         """Prepare for the task of a context; see ``SearchStrategy``. Called more than once."""
 
     @abstractmethod
-    def begin(self, search: SearchContext) -> Exploration:
+    def begin(self, search: SearchContext) -> ExplorerRun:
         """Make the exploration of a run."""
 
     @abstractmethod

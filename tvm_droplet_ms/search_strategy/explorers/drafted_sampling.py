@@ -13,7 +13,7 @@ import numpy as np
 from ..drafting.draft import TaskDraft
 from ..drafting.latent_draft import LatentDraft
 from ..published.candidates import Candidate
-from .base import Exploration, SearchContext
+from .base import ExplorerRun, SearchContext
 
 LEAST_RANDOM = 16
 """The least that TVM draws, where it draws any: they tell which values decisions have."""
@@ -22,10 +22,10 @@ SPARE = 8
 """Drafted schedules beyond those that are asked for, for those that do not replay."""
 
 
-class DraftedSampling(Exploration):
+class DraftedSampling(ExplorerRun):
     """Samples schedules that a draft expects to be fast, after some that TVM draws."""
 
-    def __init__(self, sampling: Exploration, search: SearchContext, draft: TaskDraft) -> None:
+    def __init__(self, sampling: ExplorerRun, search: SearchContext, draft: TaskDraft) -> None:
         self._sampling = sampling
         self._search = search
         self._draft = draft

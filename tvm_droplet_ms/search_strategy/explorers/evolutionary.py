@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureC
 from ..candidates import unsound
 from ..published.candidates import Candidate
 from ..published.evolution import Evolution
-from .base import Exploration, Explorer, SearchContext
+from .base import Explorer, ExplorerRun, SearchContext
 
 
 class EvolutionaryExplorer(Explorer):
@@ -47,7 +47,7 @@ class EvolutionaryExplorer(Explorer):
         """Prepare evolution for the task of a context."""
         self._evolution._initialize_with_tune_context(context)
 
-    def begin(self, search: SearchContext) -> Exploration:
+    def begin(self, search: SearchContext) -> ExplorerRun:
         """Make the exploration of a run."""
         model = search.cost_model if search.prior is None else search.prior.model
         if model is None:
@@ -59,7 +59,7 @@ class EvolutionaryExplorer(Explorer):
         return EvolutionaryExplorer(**self.options)
 
 
-class EvolutionaryExploration(Evolution, Exploration):
+class EvolutionaryExploration(Evolution, ExplorerRun):
     """Proposes what evolution proposes and computes its workload, less what was measured before."""
 
     def __init__(

@@ -8,12 +8,12 @@ import numpy as np
 
 from tvm.s_tir import Schedule, Trace
 
-from ..candidates import Replayer
-from ..history import History
+from ..candidates import ScreenedReplayer
+from ..history import TaskHistory
 from ..prior import CostModelPrior
 from ..published.candidates import Candidate
 from ..published.decisions import SpacePoint
-from .base import Exploration, Explorer, SearchContext
+from .base import Explorer, ExplorerRun, SearchContext
 from .drafted_sampling import DraftedSampling
 
 _KNOWN = 64
@@ -53,9 +53,9 @@ class RandomExplorer(Explorer):
         self.pool_size = pool_size
         self.epsilon = float(epsilon)
 
-    def begin(self, search: SearchContext) -> Exploration:
+    def begin(self, search: SearchContext) -> ExplorerRun:
         """Make the exploration of a run."""
-        sampling: Exploration = RandomExploration(search.replayer, search.schedules, search.history)
+        sampling: ExplorerRun = RandomExploration(search.replayer, search.schedules, search.history)
         if search.draft is not None:
             sampling = DraftedSampling(sampling, search, search.draft)
         if search.prior is None:
@@ -67,10 +67,12 @@ class RandomExplorer(Explorer):
         return RandomExplorer(pool_size=self.pool_size, epsilon=self.epsilon)
 
 
-class RandomExploration(Exploration):
+class RandomExploration(ExplorerRun):
     """Samples the design spaces in turn, as TVM's ``ReplayTrace`` does."""
 
-    def __init__(self, replayer: Replayer, schedules: Sequence[Schedule], history: History) -> None:
+    def __init__(
+        self, replayer: ScreenedReplayer, schedules: Sequence[Schedule], history: TaskHistory
+    ) -> None:
         self._replayer = replayer
         self._turns = cycle([Trace(schedule.trace.insts, {}) for schedule in schedules])
         self._history = history
@@ -95,11 +97,11 @@ class RandomExploration(Exploration):
         return list(chosen.values())
 
 
-class PriorGuidedExploration(Exploration):
+class PriorGuidedExploration(ExplorerRun):
     """Measures the best predicted of many random schedules, and some chosen at random."""
 
     def __init__(
-        self, sampling: Exploration, search: SearchContext, pool_size: int, epsilon: float
+        self, sampling: ExplorerRun, search: SearchContext, pool_size: int, epsilon: float
     ) -> None:
         self._sampling = sampling
         assert search.prior is not None

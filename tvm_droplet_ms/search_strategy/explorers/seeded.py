@@ -8,11 +8,11 @@ from typing import TypeAlias
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..design_spaces import DesignSpaces
+from ..design_spaces import EncodedSpaces
 from ..published.candidates import Candidate
 from ..published.decision_kinds import PERFECT_TILE
 from ..published.decisions import SpacePoint
-from .base import Exploration, Explorer, SearchContext
+from .base import Explorer, ExplorerRun, SearchContext
 from .random_sampling import RandomExplorer
 
 Seeds: TypeAlias = Callable[[SearchContext], Sequence[SpacePoint]]
@@ -44,7 +44,7 @@ class SeededExplorer(Explorer):
         """Prepare the other explorer for the task of a context."""
         self.explorer.initialize_with_tune_context(context)
 
-    def begin(self, search: SearchContext) -> Exploration:
+    def begin(self, search: SearchContext) -> ExplorerRun:
         """Make the exploration of a run."""
         return SeededExploration(self.seeds, search, self.explorer.begin(search))
 
@@ -53,14 +53,14 @@ class SeededExplorer(Explorer):
         return SeededExplorer(self.seeds, self.explorer.clone())
 
 
-class SeededExploration(Exploration):
+class SeededExploration(ExplorerRun):
     """Proposes the seeds of a task, and then what another exploration proposes.
 
     ``seeds``: gives the points. ``exploration``: proposes the rest. It begins only when it is
     needed: it may sample many schedules first.
     """
 
-    def __init__(self, seeds: Seeds, search: SearchContext, exploration: Exploration) -> None:
+    def __init__(self, seeds: Seeds, search: SearchContext, exploration: ExplorerRun) -> None:
         self._seeds = seeds
         self._search = search
         self._exploration = exploration
@@ -136,7 +136,7 @@ class SeededExploration(Exploration):
         return list(planted.values())
 
 
-def is_point_of(spaces: DesignSpaces, point: SpacePoint) -> bool:
+def is_point_of(spaces: EncodedSpaces, point: SpacePoint) -> bool:
     """True if the design spaces have the point's sketch, its decisions, and its loops' extents.
 
     TVM repairs other illegal values on replay, but a wrong number of tile factors raises and a

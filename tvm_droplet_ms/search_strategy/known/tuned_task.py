@@ -9,11 +9,11 @@ from math import prod
 from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
 
-from ..design_spaces import DesignSpaces
-from ..factorisations import extent_distance, refit_tile
+from ...design_space.factorizations import extent_distance, refit_tile
+from ..design_spaces import EncodedSpaces
 from ..published.decision_kinds import CATEGORICAL, PERFECT_TILE, DecisionKind
 from ..published.decisions import Sketch, SpacePoint
-from ..published.neighbourhood import Point
+from ..published.neighborhood import Point
 
 OTHER_SKETCH = 4.0
 """The doublings that another operation in the kernel, such as another activation, counts for."""
@@ -50,7 +50,7 @@ class TunedTask:
 
     @property
     def shape(self) -> tuple[tuple[str, int], ...]:
-        """The kind and the number of values of each decision: those of neighbours are equal."""
+        """The kind and the number of values of each decision: those of neighbors are equal."""
         pairs = zip(self.kinds, self.values, strict=True)
         return tuple((kind, len(value)) for kind, value in pairs)
 
@@ -61,11 +61,11 @@ def sketch_id(sketch: Sketch) -> str:
 
 
 def nearest_points(
-    tuned: Iterable[TunedTask], spaces: DesignSpaces, count: int
+    tuned: Iterable[TunedTask], spaces: EncodedSpaces, count: int
 ) -> list[SpacePoint]:
     """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
 
-    Returns at most `count`, the nearest first, each once. A task is a neighbour where it makes the
+    Returns at most `count`, the nearest first, each once. A task is a neighbor where it makes the
     same kinds of decisions.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
@@ -85,7 +85,7 @@ def nearest_points(
 
 
 def points_of_same_loops(
-    tuned: Iterable[TunedTask], spaces: DesignSpaces, preferred: int
+    tuned: Iterable[TunedTask], spaces: EncodedSpaces, preferred: int
 ) -> list[SpacePoint]:
     """The decisions of the tuned tasks that tile loops of the same extents.
 
@@ -107,7 +107,7 @@ def points_of_same_loops(
 class _Fit:
     """Fits tuned tasks to a design space."""
 
-    def __init__(self, spaces: DesignSpaces, index: int) -> None:
+    def __init__(self, spaces: EncodedSpaces, index: int) -> None:
         self.index = index
         start = (index, spaces.start(index))
         trace = spaces.trace(start)

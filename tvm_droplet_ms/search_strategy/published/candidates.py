@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def trace(self) -> Trace:
-        """The trace, with its realised decisions."""
+        """The trace, with its realized decisions."""
         return self.schedule.trace
 
     def measure_candidate(self) -> MeasureCandidate:

@@ -8,7 +8,7 @@ one decision at a time:
 2. Where a batch has room left, speculate: add the points two steps away along the same directions,
    then three, and so on.
 3. Measure the batch. The fastest point that is significantly faster becomes the incumbent: go to 1.
-4. If no neighbour is, the incumbent is a local optimum.
+4. If no neighbor is, the incumbent is a local optimum.
 """
 
 import math
@@ -17,7 +17,7 @@ from itertools import islice
 
 import numpy as np
 
-from .neighbourhood import Neighbourhood, Point
+from .neighborhood import Neighborhood, Point
 
 Times = tuple[float, ...]
 """The times of one measurement in seconds; empty for a failure."""
@@ -32,7 +32,7 @@ P_VALUE = 0.05
 def coordinate_descent(
     start: Point,
     start_times: Times,
-    neighbourhood: Callable[[Point], Neighbourhood],
+    neighborhood: Callable[[Point], Neighborhood],
     known: Callable[[Point], Times | None],
     batch_size: Callable[[], int],
 ) -> Generator[list[Point], Mapping[Point, Times], Point]:
@@ -44,7 +44,7 @@ def coordinate_descent(
     ----------
     start, start_times : Point, Times
         The first incumbent, and its times: at least one.
-    neighbourhood : Callable[[Point], Neighbourhood]
+    neighborhood : Callable[[Point], Neighborhood]
         The legal steps around a point.
     known : Callable[[Point], Times | None]
         The times of a point that was measured before, or is rejected; None for any other.
@@ -53,7 +53,7 @@ def coordinate_descent(
     """
     incumbent, incumbent_times = start, start_times
     while True:
-        around = neighbourhood(incumbent)
+        around = neighborhood(incumbent)
         near = dict.fromkeys(around.steps(incumbent, 1))
         far = dict.fromkeys(
             point

@@ -14,7 +14,7 @@ from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
 from tvm.tirx import IntImm
 
-from .neighbourhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
+from .neighborhood import Axis, ChoiceAxis, OrderedAxis, Point, TileAxis
 
 PARALLEL = "meta_schedule.parallel"
 """The annotation whose constant TVM's ``MutateParallel`` changes: a decision in all but name."""
@@ -61,7 +61,7 @@ class DecisionKind(ABC):
 
 @dataclass(frozen=True)
 class PerfectTile(DecisionKind):
-    """``SamplePerfectTile``: a factorisation of a loop's extent."""
+    """``SamplePerfectTile``: a factorization of a loop's extent."""
 
     name: str = "SamplePerfectTile"
 

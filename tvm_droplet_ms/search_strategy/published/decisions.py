@@ -21,13 +21,13 @@ from .decision_kinds import (
     LegalValues,
     TraceParts,
 )
-from .neighbourhood import Neighbourhood, Point
+from .neighborhood import Neighborhood, Point
 
 SpacePoint = tuple[int, Point]
 """The index of a sketch, and the values of its decisions."""
 
 _BEYOND_ALL_LOOPS = 1 << 20
-"""A compute location that no loop nest has: TVM realises the innermost legal one in its place."""
+"""A compute location that no loop nest has: TVM realizes the innermost legal one in its place."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Sketch:
             decision.kind.write(parts, decision.inst, decision.value(point))
         return Trace(parts.insts, parts.decisions)
 
-    def neighbourhood(
+    def neighborhood(
         self, trace: Trace, legal_values: Callable[[Decision], LegalValues]
-    ) -> Neighbourhood:
-        """The "adjacent" neighbourhood of a replayed trace of this sketch."""
-        return Neighbourhood(
+    ) -> Neighborhood:
+        """The "adjacent" neighborhood of a replayed trace of this sketch."""
+        return Neighborhood(
             tuple(
                 one.kind.axis(one.start, one.length, trace.insts[one.inst], legal_values(one))
                 for one in self.decisions
@@ -167,11 +167,11 @@ class Prober:
         self._replayer = replayer
         self._parallel_limit = parallel_limit
 
-    def neighbourhood(self, sketch: Sketch, trace: Trace) -> Neighbourhood:
-        """The neighbourhood of a replayed trace of a sketch."""
+    def neighborhood(self, sketch: Sketch, trace: Trace) -> Neighborhood:
+        """The neighborhood of a replayed trace of a sketch."""
         with Profiler.timeit("Droplet/Replay"):
             locations = self.compute_locations(sketch, trace)
-        return sketch.neighbourhood(
+        return sketch.neighborhood(
             trace, lambda decision: _LegalValues(self, sketch, trace, decision, locations)
         )
 
@@ -193,11 +193,11 @@ class Prober:
                 wanted = _BEYOND_ALL_LOOPS
                 while True:
                     probe.sample_compute_location(inputs[0], decision=wanted)
-                    realised = int(probe.trace.get_decision(probe.trace.insts[-1]))
-                    if found and realised >= found[-1]:
+                    realized = int(probe.trace.get_decision(probe.trace.insts[-1]))
+                    if found and realized >= found[-1]:
                         break
-                    found.append(realised)
-                    wanted = realised - 1
+                    found.append(realized)
+                    wanted = realized - 1
                 legal.append(tuple(reversed(found)))
             return decision
 

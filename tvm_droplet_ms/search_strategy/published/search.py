@@ -13,7 +13,7 @@ from .candidates import Candidate, History, Replayer, mean, valid_secs
 from .coordinate_descent import Times, coordinate_descent
 from .decisions import DesignSpaces, Prober
 from .lifecycle import Budget
-from .neighbourhood import Neighbourhood, Point
+from .neighborhood import Neighborhood, Point
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class CoordinateDescent:
             return False
         best, (self._sketch, start) = found
         search = coordinate_descent(
-            start, best.secs, self._neighbourhood, self._known, self.batch_size
+            start, best.secs, self._neighborhood, self._known, self.batch_size
         )
         points = next(search, None)
         while points is not None:
@@ -170,13 +170,13 @@ class CoordinateDescent:
                 )
             except StopIteration:
                 points = None
-        # A neighbour that the machine failed to measure may be better: that is no local optimum.
+        # A neighbor that the machine failed to measure may be better: that is no local optimum.
         return all(candidate in self.history for candidate in self._unmeasured.values())
 
-    def _neighbourhood(self, point: Point) -> Neighbourhood:
+    def _neighborhood(self, point: Point) -> Neighborhood:
         self._unmeasured.clear()
         sketch = self.spaces.sketches[self._sketch]
-        return self.prober.neighbourhood(sketch, self.spaces.trace((self._sketch, point)))
+        return self.prober.neighborhood(sketch, self.spaces.trace((self._sketch, point)))
 
     def _known(self, point: Point) -> Times | None:
         """The times of a point that was measured, none if it is rejected; None for a new one."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..factorisations import factorisations
+from ...design_space.factorizations import factorizations
 
 ONE_HOT_COLUMNS = 32
 """Columns of a decision that is no tile. Values that differ by a multiple of this share one."""
@@ -50,14 +50,14 @@ class CategoricalColumns(DecisionColumns):
 
 
 class TileColumns(DecisionColumns):
-    """A factorisation of a loop's extent."""
+    """A factorization of a loop's extent."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
-        """All factorisations; those that were seen where other decisions determine the extent."""
+        """All factorizations; those that were seen where other decisions determine the extent."""
         extents = np.unique(seen.prod(axis=1))
         if len(extents) > 1:
             return np.unique(seen, axis=0)
-        return factorisations(int(extents[0]), seen.shape[1], int(inst.attrs[1]))
+        return factorizations(int(extents[0]), seen.shape[1], int(inst.attrs[1]))
 
     def width(self, length: int) -> int:
         """The factors, and the products that are neither a factor nor the extent."""

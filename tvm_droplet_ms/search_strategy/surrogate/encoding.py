@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..published.neighbourhood import Point
+from ..published.neighborhood import Point
 from .decision_columns import COLUMNS
 
 if TYPE_CHECKING:

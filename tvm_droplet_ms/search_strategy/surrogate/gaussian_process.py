@@ -40,7 +40,7 @@ class Kernel:
 class GaussianProcess:
     """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
-    ``kernel``: the covariance of standardised values. ``points``: of shape ``(measurements,
+    ``kernel``: the covariance of standardized values. ``points``: of shape ``(measurements,
     dimensions)``. ``values``: finite. ``shift``, ``scale``: their mean and standard deviation.
     """
 
@@ -54,21 +54,21 @@ class GaussianProcess:
         covariance = kernel(squared_distances(points, points))
         covariance[np.diag_indices_from(covariance)] += kernel.noise + _JITTER
         self._factor = linalg.cholesky(covariance, lower=True)
-        standardised = (values - shift) / scale
-        self._weights = linalg.cho_solve((self._factor, True), standardised)
+        standardized = (values - shift) / scale
+        self._weights = linalg.cho_solve((self._factor, True), standardized)
 
     @staticmethod
     def fit(points: np.ndarray, values: np.ndarray) -> "GaussianProcess":
-        """Fit the kernel to measurements: maximise the posterior probability of its parameters."""
+        """Fit the kernel to measurements: maximize the posterior probability of its parameters."""
         shift, scale = float(values.mean()), float(values.std()) or 1.0
-        standardised = (values - shift) / scale
+        standardized = (values - shift) / scale
         distances = squared_distances(points, points)
         dimensions = max(1, int(np.count_nonzero(np.ptp(points, axis=0))))
         start = np.log([math.sqrt(dimensions), 1.0, _NOISE])
         spreads = np.array([_LENGTH_SPREAD, _VARIANCE_SPREAD, _NOISE_SPREAD])
 
         def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = _negative_log_likelihood(parameters, distances, standardised)
+            value, gradient = _negative_log_likelihood(parameters, distances, standardized)
             deviation = (parameters - start) / spreads
             return value + 0.5 * deviation @ deviation, gradient + deviation / spreads
 
@@ -120,7 +120,7 @@ class Prediction:
     def believe(self, index: int) -> None:
         """Add a point as if it had been measured with its predicted value.
 
-        Only the deviations change: one step of a Cholesky factorisation.
+        Only the deviations change: one step of a Cholesky factorization.
         """
         to_all = self._kernel(squared_distances(self._points[index : index + 1], self._points))[0]
         conditional = to_all - self._explained[:, index] @ self._explained

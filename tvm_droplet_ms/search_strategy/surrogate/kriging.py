@@ -41,7 +41,7 @@ class Kriging:
         weight = _PRIOR_WEIGHT
         for _ in range(_ROUNDS):
             process = GaussianProcess.fit(points, values - weight * prior_mean)
-            weight = max(0.0, _generalised_least_squares(process, points, values, prior_mean))
+            weight = max(0.0, _generalized_least_squares(process, points, values, prior_mean))
         return Kriging(GaussianProcess.fit(points, values - weight * prior_mean), weight)
 
     def predict(self, points: np.ndarray, prior_mean: np.ndarray | None) -> Prediction:
@@ -53,7 +53,7 @@ class Kriging:
         return prediction
 
 
-def _generalised_least_squares(
+def _generalized_least_squares(
     process: GaussianProcess, points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray
 ) -> float:
     """The mean of the weight's posterior, the kernel of the process given."""

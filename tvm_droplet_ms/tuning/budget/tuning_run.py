@@ -23,8 +23,8 @@ from tvm.s_tir.meta_schedule.tune import tune_tasks
 from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
+from ...design_space.sound_space import FROM_TARGET, sound_space
 from ...search_strategy.logger import logger
-from ...search_strategy.screening.sound_space import FROM_TARGET, sound_space
 from ...session.roofline import MachineRates, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable
 from ..schedules import best_records

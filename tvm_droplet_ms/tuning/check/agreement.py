@@ -26,7 +26,7 @@ from ..picks.picks import NAMED
 from ..schedules import by_workload
 from .diagnosis import SearchClock, TooLate, first_change, without_wrong_schedules
 from .guarded_passes import NamedPass, guarded
-from .judgement import Judgement, remarks
+from .judgment import Judgment, remarks
 from .output_check import OutputCheck
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Agreement:
     """Makes executables of a model that agree with its reference.
 
     Where the outputs differ, this is the order of the questions. Is it rounding, by a float64 run
-    (``Judgement``)? Is TVM's import another function already? Do the kernels agree without
+    (``Judgment``)? Is TVM's import another function already? Do the kernels agree without
     schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
     Where the time is too short for an answer, all schedules or all passes are left out. A graph
     pass that raises is left out at once (``guarded``), and so is the first schedule of a kernel
@@ -81,7 +81,7 @@ class Agreement:
         self._check = check
         self._parts = parts
         self._note = note
-        self._judgement = Judgement(mod, check, locate)
+        self._judgment = Judgment(mod, check, locate)
         self._right: dict[int, TuningRecord] = {}
         self._deadline = math.inf
 
@@ -188,7 +188,7 @@ class Agreement:
             return False
         with self._parts("check"):
             try:
-                may_agree = self._judgement.ask(made.kernels, made.compiled, stop)
+                may_agree = self._judgment.ask(made.kernels, made.compiled, stop)
             except TooLateError:
                 raise self._too_late(made.compiled) from None
             return may_agree and self._check.agrees(made.compiled)

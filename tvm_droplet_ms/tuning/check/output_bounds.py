@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs of a graph that functions of a bounded range made, and those that are quantised.
+"""Outputs of a graph that functions of a bounded range made, and those that are quantized.
 
 Such functions are computed to an absolute error, not to a relative one: of a sigmoid of -18, a
-library may make 0. The values of a quantised output differ by whole steps.
+library may make 0. The values of a quantized output differ by whole steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ _RESHAPES = {
     f"relax.{name}"
     for name in "reshape permute_dims squeeze expand_dims flatten strided_slice".split()
 }
-"""Operators that keep the values of quantised outputs."""
+"""Operators that keep the values of quantized outputs."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,9 @@ def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
 
 
 def output_steps(mod: IRModule) -> tuple[float | None, ...]:
-    """The step of each output of ``main``; None where it is not quantised.
+    """The step of each output of ``main``; None where it is not quantized.
 
-    A byte that is the rounding of a number has a step of 1, and what such a byte is dequantised to
+    A byte that is the rounding of a number has a step of 1, and what such a byte is dequantized to
     that of its scale.
     """
     function = mod["main"]

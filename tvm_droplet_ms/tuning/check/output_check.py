@@ -52,13 +52,13 @@ sigmoid of -12 is 3e-8 from the true one, half of a unit at 1, and 5e-3 of its v
 _UNIT = ROUNDINGS * float(np.finfo(np.float32).eps)
 
 ONE_STEP = 1.01
-"""The steps of a quantised output that an element may be off by: one, and its rounding."""
+"""The steps of a quantized output that an element may be off by: one, and its rounding."""
 
 FAINT = 1e-30
 """The least of the largest output: with a smaller one, nothing was checked."""
 
 _HALVES = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
-"""The distance of two neighbours: relative to their size, and the least one."""
+"""The distance of two neighbors: relative to their size, and the least one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class OutputCheck:
 
     - ``tolerance``: the largest deviation that passes.
     - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; empty for none.
-    - ``steps``: what two values of a quantised output differ by; empty for none.
+    - ``steps``: what two values of a quantized output differ by; empty for none.
     - ``is_strict``: whether what rounding moves in the reference is a deviation too.
     """
 
@@ -102,7 +102,7 @@ class OutputCheck:
         return self.deviation(run, sets) <= self.tolerance
 
     def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
-        """The quantised outputs, by number: how many steps each element is off, in all sets."""
+        """The quantized outputs, by number: how many steps each element is off, in all sets."""
         numbers = [number for number, step in enumerate(self._steps) if step]
         found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
         for inputs, expected in zip(self.inputs, self.expected, strict=True) if numbers else ():
@@ -195,7 +195,7 @@ class OutputCheck:
 
 
 def _last_place(array: np.ndarray) -> np.ndarray:
-    """What two neighbours differ by at most, for each element of halves; 0 for other types."""
+    """What two neighbors differ by at most, for each element of halves; 0 for other types."""
     unit, least = _HALVES.get(str(array.dtype), (0.0, 0.0))
     wide = np.asarray(array, dtype=np.float64)
     return unit * np.where(np.isfinite(wide), np.abs(wide), 0.0) + least
@@ -217,9 +217,9 @@ def moved_runs(
     """Run the reference on inputs, and with weights, that are moved by rounding errors.
 
     All that is computed of them is rounded otherwise. Each number of a floating-point input becomes
-    one of its neighbours, by chance. Inside a quantized model a difference in the last place may
+    one of its neighbors, by chance. Inside a quantized model a difference in the last place may
     become a whole step of the quantization: there an input is moved by half a step. An input of
-    whole numbers stays: as floats they may be ids, and the neighbour of one is another one below. A
+    whole numbers stays: as floats they may be ids, and the neighbor of one is another one below. A
     run that fails, of a value that is an index or a length, says nothing and is left out.
     """
     generator = np.random.default_rng(0)

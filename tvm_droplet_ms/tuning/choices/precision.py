@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from tvm.target import Target
 
-from ...search_strategy.dot_products.dot_units import half_unit
+from ...design_space.dot_products.dot_units import half_unit
 from ...session.errors import ModelError
 from ..check.output_check import EXACT_TOLERANCE, HALF_TOLERANCE, WINOGRAD_TOLERANCE
 

@@ -22,14 +22,14 @@ from tvm.tirx import PrimFunc
 
 from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...compat.quiet import without_lines
+from ...design_space.dot_products.rounded_vectors import RoundVectors
+from ...design_space.matrix_tiles.kept_tiles import KeepTiles
 from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.residuals.overwrite import overwrite_residuals
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...prefetch.prefetch_weights import PrefetchWeights
-from ...search_strategy.dot_products.rounded_vectors import RoundVectors
-from ...search_strategy.matrix_tiles.kept_tiles import KeepTiles
 from ...session.errors import ModelError
 from ..frontends.imported import first_line
 from .keep_nan import keep_nan

@@ -20,9 +20,9 @@ from tvm.s_tir.meta_schedule.database import Database
 from tvm.target import Target
 
 from ...cost_model.instruction_set import WIDEST, instruction_set
+from ...design_space.matrix_tiles.find_matrix import matrix_units
 from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
 from ...search_strategy.known.tuned_task import TunedTask
-from ...search_strategy.matrix_tiles.find_matrix import matrix_units
 from ...search_strategy.published.candidates import valid_secs
 from ...session.database import open_database
 

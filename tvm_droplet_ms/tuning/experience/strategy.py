@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
-from ...search_strategy.design_spaces import DesignSpaces
+from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
 from ...search_strategy.known.known_schedules import KnownLike, check_known, find_schedules
 from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
@@ -27,7 +27,7 @@ DRAWN = 8
 """Random schedules to choose from beside the seeds of a task. The picks were chosen from many
 already: to draw and to encode them once more would take longer than to measure the batch."""
 
-NEIGHBOURS = 3
+NEIGHBORS = 3
 """The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
 
 SIBLINGS = 4
@@ -78,20 +78,20 @@ class TaskSeeds:
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
         """The points to start a task with, the most promising first."""
-        if len(search.history) >= PICKED + NEIGHBOURS:
+        if len(search.history) >= PICKED + NEIGHBORS:
             return self.of_siblings(search)
         pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
         picked = [] if pick is None else list(pick.points[:PICKED])
         points = [*picked[:1], *self.transferred(search.spaces), *picked[1:]]
         return list(dict.fromkeys(points))
 
-    def transferred(self, spaces: DesignSpaces) -> list[SpacePoint]:
+    def transferred(self, spaces: EncodedSpaces) -> list[SpacePoint]:
         """The decisions of the nearest tuned tasks of the same kinds, refitted to design spaces.
 
-        At most ``NEIGHBOURS``, the nearest first; of equally near ones those of this model.
+        At most ``NEIGHBORS``, the nearest first; of equally near ones those of this model.
         """
         tuned = [task for _, task in self._tuned_tasks()]
-        return nearest_points([*tuned, *self._known], spaces, NEIGHBOURS)
+        return nearest_points([*tuned, *self._known], spaces, NEIGHBORS)
 
     def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
         """The decisions of tuned tasks with the same loops that this task has not tried.

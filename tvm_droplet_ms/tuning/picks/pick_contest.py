@@ -25,11 +25,11 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm.target import Target
 
+from ...design_space.matrix_tiles.tile_intrinsics import register_named
 from ...measure.background import BackgroundRunner, PatientBuilder
 from ...measure.failures import is_machinery_failure
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
-from ...search_strategy.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.roofline import MachineRates, task_bound
 from ...session.stop import StopRequest

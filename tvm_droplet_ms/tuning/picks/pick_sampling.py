@@ -13,19 +13,19 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.target import Target
 
-from ...search_strategy.candidates import Replayer
-from ...search_strategy.design_spaces import DesignSpaces
+from ...design_space.native_vectors import with_native_vectors
+from ...design_space.screening.executed_work import WorkLimit
+from ...design_space.sound_space import sound_space
+from ...search_strategy.candidates import ScreenedReplayer
+from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.explorers.random_sampling import RandomExploration
-from ...search_strategy.history import History
+from ...search_strategy.history import TaskHistory
 from ...search_strategy.known.known_schedules import KnownLike, find_schedules
 from ...search_strategy.known.tuned_task import nearest_points
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import CostModelPrior
 from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import SpacePoint
-from ...search_strategy.screening.executed_work import WorkLimit
-from ...search_strategy.screening.native_vectors import with_native_vectors
-from ...search_strategy.screening.sound_space import sound_space
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
 
@@ -134,7 +134,7 @@ class _Ranked:
 
     candidates: list[Candidate]
     predicted: list[float]
-    spaces: DesignSpaces
+    spaces: EncodedSpaces
 
     def points(self, count: int) -> list[tuple[SpacePoint | None, float]]:
         """The points of the first candidates, and what is predicted of them."""
@@ -161,9 +161,9 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     limit = WorkLimit(request.mod, (schedule.mod for schedule in schedules))
     postprocs = with_native_vectors(context.space_generator.postprocs or [], request.target)
     checks = [*postprocs, limit]
-    replayer = Replayer(request.mod, checks, random.Random(request.seed))
-    history = History(request.mod, request.target)
-    spaces = DesignSpaces([schedule.trace for schedule in schedules])
+    replayer = ScreenedReplayer(request.mod, checks, random.Random(request.seed))
+    history = TaskHistory(request.mod, request.target)
+    spaces = EncodedSpaces([schedule.trace for schedule in schedules])
     known = find_schedules(request.known, request.target)
     near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
@@ -196,7 +196,7 @@ def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candid
     return np.where(np.isfinite(scores), scores, 0.0)
 
 
-def _why_empty(replayer: Replayer) -> str:
+def _why_empty(replayer: ScreenedReplayer) -> str:
     """The reasons why samples were dropped."""
     reasons = ", ".join(f"{count} by {reason}" for reason, count in replayer.dropped.items())
     return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"

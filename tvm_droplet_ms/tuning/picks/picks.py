@@ -21,8 +21,8 @@ from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
 
 from ...cost_model.training_data import target_text
+from ...design_space.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.logger import logger
-from ...search_strategy.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.published.decisions import SpacePoint
 
 NAMED = 3

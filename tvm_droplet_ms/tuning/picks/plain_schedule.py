@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule that needs no design space: vectorised, parallel, what is elementwise inlined.
+"""A schedule that needs no design space: vectorized, parallel, what is elementwise inlined.
 
 It is measured beside the sampled ones, and stands in where no schedule rule gives a valid one.
 """
@@ -17,10 +17,10 @@ VECTORS = (64, 32, 16, 8, 4)
 
 
 def plain_schedule(mod: IRModule) -> Schedule | None:
-    """Schedule a workload plainly; None where nothing can be vectorised.
+    """Schedule a workload plainly; None where nothing can be vectorized.
 
     The outer spatial loops of each block are fused and parallel, the innermost spatial one is
-    vectorised, and reductions run between them, so that a vector of results is kept while they run.
+    vectorized, and reductions run between them, so that a vector of results is kept while they run.
     """
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     try:
@@ -31,12 +31,12 @@ def plain_schedule(mod: IRModule) -> Schedule | None:
         return None
     for name in names[:-1]:
         schedule = _tried(schedule, name, Schedule.compute_inline)
-    vectorised = 0
+    vectorized = 0
     for name in names:
         before = schedule
         schedule = _tried(schedule, name, _spread)
-        vectorised += schedule is not before
-    return schedule if vectorised else None
+        vectorized += schedule is not before
+    return schedule if vectorized else None
 
 
 def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV], Any]) -> Schedule:
@@ -50,22 +50,22 @@ def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV],
     return copy
 
 
-class _NothingToVectorise(Exception):
+class _NothingToVectorize(Exception):
     """A block has no loop for it."""
 
 
 def _spread(schedule: Schedule, block: SBlockRV) -> None:
-    """Vectorise a block, and let its outer loops be parallel."""
+    """Vectorize a block, and let its outer loops be parallel."""
     axes: Sequence[Any] = schedule.get(block).iter_vars
     loops = schedule.get_loops(block)
     if len(axes) != len(loops) or any(
         axis.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for axis in axes
     ):
-        raise _NothingToVectorise
+        raise _NothingToVectorize
     spatial = [loop for loop, axis in zip(loops, axes, strict=True) if _is_spatial(axis)]
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if not _is_spatial(axis)]
     if not spatial:
-        raise _NothingToVectorise
+        raise _NothingToVectorize
     *outer, last = spatial
     within, vector = _split(schedule, last)
     outer += within
@@ -87,11 +87,11 @@ def _split(schedule: Schedule, loop: LoopRV) -> tuple[list[LoopRV], LoopRV]:
     """The loop around a vector, if any, and the vector."""
     extent = schedule.get(loop).extent
     if not isinstance(extent, IntImm):
-        raise _NothingToVectorise
+        raise _NothingToVectorize
     for lanes in VECTORS:
         if int(extent) % lanes == 0:
             around, vector = schedule.split(loop, [None, lanes])
             return [around], vector
     if 1 < int(extent) < VECTORS[0]:
         return [], loop
-    raise _NothingToVectorise
+    raise _NothingToVectorize

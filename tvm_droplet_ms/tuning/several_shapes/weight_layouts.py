@@ -27,7 +27,7 @@ from ...search_strategy.known.tuned_task import TunedTask
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...search_strategy.published.decision_kinds import PERFECT_TILE
 from ...search_strategy.published.decisions import SpacePoint
-from ...search_strategy.published.neighbourhood import Point
+from ...search_strategy.published.neighborhood import Point
 from ...session.database import open_database
 from ...session.stop import StopRequest
 from ..experience.strategy import DRAWN

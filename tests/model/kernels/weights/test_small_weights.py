@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 from tvm.target import Target
 from tvm.tirx import PrimFunc
-from tvm_droplet_ms.search_strategy.dot_products.dot_intrinsics import SMALL_WEIGHTS
+from tvm_droplet_ms.design_space.dot_products.dot_intrinsics import SMALL_WEIGHTS
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 AVX2 = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})

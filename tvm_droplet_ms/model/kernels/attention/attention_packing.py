@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF
-from ....search_strategy.dot_products.rounded_vectors import rounded
+from ....design_space.dot_products.dot_intrinsics import HALF
+from ....design_space.dot_products.rounded_vectors import rounded
 
 LANES = 16
 """The scores of a vector."""

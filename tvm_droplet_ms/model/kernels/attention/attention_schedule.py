@@ -6,10 +6,10 @@ import math
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from ....search_strategy.dot_products.dot_intrinsics import imported_code
-from ....search_strategy.dot_products.dot_rule import IMPORTED
-from ....search_strategy.matrix_tiles.tile_loops import TileCopies
-from ....search_strategy.register_tiles.tiling import FINISHED, perfect_tile
+from ....design_space.dot_products.dot_intrinsics import imported_code
+from ....design_space.dot_products.dot_rule import IMPORTED
+from ....design_space.matrix_tiles.tile_loops import TileCopies
+from ....design_space.register_tiles.tiling import FINISHED, perfect_tile
 from .attention_compute import row_unit
 from .attention_packing import LANES, PAIR
 from .attention_tiles import (

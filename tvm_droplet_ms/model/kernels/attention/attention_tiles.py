@@ -9,12 +9,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 from tvm.tirx import IndexMap
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF
-from ....search_strategy.matrix_tiles.find_matrix import product_geometry
-from ....search_strategy.matrix_tiles.tile_configuration import function_code
-from ....search_strategy.matrix_tiles.tile_kind import TileKind
-from ....search_strategy.matrix_tiles.tile_loops import TileCopies, copy_to_tiles, tensorize_tiles
-from ....search_strategy.matrix_tiles.tile_shapes import (
+from ....design_space.dot_products.dot_intrinsics import HALF
+from ....design_space.matrix_tiles.find_matrix import product_geometry
+from ....design_space.matrix_tiles.tile_configuration import function_code
+from ....design_space.matrix_tiles.tile_kind import TileKind
+from ....design_space.matrix_tiles.tile_loops import TileCopies, copy_to_tiles, tensorize_tiles
+from ....design_space.matrix_tiles.tile_shapes import (
     MacroTile,
     largest_part,
     offered_tiles,

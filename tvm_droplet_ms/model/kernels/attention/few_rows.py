@@ -13,9 +13,9 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ....search_strategy.dot_products.dot_intrinsics import register_dots
-from ....search_strategy.dot_products.lane_sums import lane_sum
-from ....search_strategy.register_tiles.tiling import FINISHED
+from ....design_space.dot_products.dot_intrinsics import register_dots
+from ....design_space.dot_products.lane_sums import lane_sum
+from ....design_space.register_tiles.tiling import FINISHED
 from .attention_packing import LANES, Element, Packing, column_of, compute_stage
 from .stages import (
     inline_others,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF, Dot, register_dots
-from ....search_strategy.register_tiles.tiling import FINISHED, perfect_tile
+from ....design_space.dot_products.dot_intrinsics import HALF, Dot, register_dots
+from ....design_space.register_tiles.tiling import FINISHED, perfect_tile
 from .attention_packing import LANES, PAIR
 
 _MOST_VECTORS = 4
@@ -84,7 +84,7 @@ def half_dot(lanes: int) -> Dot:
 
 
 def vectorize(schedule: Schedule, block: SBlockRV, lanes: int = LANES) -> None:
-    """Vectorise the innermost loop of a block, in vectors of so many floats where they fit."""
+    """Vectorize the innermost loop of a block, in vectors of so many floats where they fit."""
     loop = schedule.get_loops(block)[-1]
     extent = int(schedule.get(loop).extent)
     schedule.vectorize(schedule.split(loop, [None, math.gcd(extent, lanes)])[1])

@@ -13,7 +13,7 @@ class View:
     """How a tensor lies in the elements of another one, whose last axis is contiguous.
 
     - ``offset``: the place of its first element.
-    - ``shape``, ``strides``: its extents, and the distance of neighbours on each axis, in elements.
+    - ``shape``, ``strides``: its extents, and the distance of neighbors on each axis, in elements.
     """
 
     offset: int

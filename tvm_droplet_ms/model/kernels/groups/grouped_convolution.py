@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legalisation of NHWC convolutions: grouped ones have an axis for the groups."""
+"""The legalization of NHWC convolutions: grouped ones have an axis for the groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, te, topi
 from tvm.target import Target
 
-from ....search_strategy.screening.native_vectors import register_floats
+from ....design_space.native_vectors import register_floats
 from ...bindings import array_of, constant, static_shape
 from ...layers import layouts_of
 from ..halves.half_convolution import (
@@ -28,14 +28,14 @@ _NAME = "grouped_conv2d"
 
 
 def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
     constant and a group has enough outputs, or else `grouped_convolution`. One of bfloat16, or of
     bytes whose map gets more rows for matrix tiles, becomes `half_convolution`. Everything else is
-    legalised by TVM: one group, other layouts, and groups of one input channel (depthwise), which
+    legalized by TVM: one group, other layouts, and groups of one input channel (depthwise), which
     TVM's form suits. ``builder``: the builder that emits the kernel. ``call``: a call of
-    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalise it.
+    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalize it.
     """
     if is_half_convolution(call) or has_tiled_map(call):
         return call_half_convolution(builder, call)
@@ -110,7 +110,7 @@ def grouped_convolution(
 
     TOPI computes the input channel from the output channel by a division
     (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
-    With an axis for the groups, a tile lies in one group and its loop can be vectorised.
+    With an axis for the groups, a tile lies in one group and its loop can be vectorized.
 
     - ``data``: of shape (batch, height, width, in_channels).
     - ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).

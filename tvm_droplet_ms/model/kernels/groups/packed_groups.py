@@ -15,7 +15,7 @@ from tvm import te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ....search_strategy.register_tiles.tiling import perfect_tile
+from ....design_space.register_tiles.tiling import perfect_tile
 from ..pool_rules import elementwise_chain
 
 PACKED_RULE = "tvm_droplet_ms.packed_groups"

@@ -13,9 +13,9 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.target import Target
 
-from ....search_strategy.dot_products.dot_intrinsics import BYTES, HALF
-from ....search_strategy.matrix_tiles.find_matrix import product_geometry
-from ....search_strategy.matrix_tiles.tile_shapes import padded_map
+from ....design_space.dot_products.dot_intrinsics import BYTES, HALF
+from ....design_space.matrix_tiles.find_matrix import product_geometry
+from ....design_space.matrix_tiles.tile_shapes import padded_map
 from ...bindings import Expr, static_shape
 from ...layers import layouts_of
 

@@ -13,9 +13,9 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.target import Target
 
-from ....search_strategy.dot_products.dot_intrinsics import BYTES, HALF
-from ....search_strategy.matrix_tiles.find_matrix import product_geometry
-from ....search_strategy.matrix_tiles.tile_shapes import padded_map
+from ....design_space.dot_products.dot_intrinsics import BYTES, HALF
+from ....design_space.matrix_tiles.find_matrix import product_geometry
+from ....design_space.matrix_tiles.tile_shapes import padded_map
 from ...bindings import static_shape
 from ..attention.attention_compute import row_unit
 from ..attention.attention_packing import at_most
@@ -30,7 +30,7 @@ _FEWEST_TILED = 8
 
 
 def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.matmul``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.matmul``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.matmul``. Returns a
     ``call_tir``. All but products of bfloat16 with a matrix, of rows that need it, are left to TVM.

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
-from ....search_strategy.dot_products.dot_intrinsics import HALF
+from ....design_space.dot_products.dot_intrinsics import HALF
 
 _WORD, _MAGNITUDE, _SIGN_BIT = "int16", 0x7FFF, 15
 
@@ -19,7 +19,7 @@ _KEY_OF_MINUS_INFINITY = (0xFF80 ^ _MAGNITUDE) - (1 << 16)
 
 
 def legalize_max_pool(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalise ``relax.nn.max_pool2d``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.nn.max_pool2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.nn.max_pool2d``.
     Returns a ``call_tir``. All but pools of bfloat16 are left to TVM.

@@ -14,7 +14,7 @@ from tvm import te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 
-from ....search_strategy.register_tiles.tiling import FINISHED
+from ....design_space.register_tiles.tiling import FINISHED
 from ..attention.stages import inline_others, sample, vectorize
 from .packing import LANES, TOGETHER, WORD
 

@@ -11,8 +11,8 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ....search_strategy.dot_products.dot_intrinsics import MOST_OF_SMALL, SMALL_WEIGHTS
-from ....search_strategy.dot_products.dot_units import dot_unit
+from ....design_space.dot_products.dot_intrinsics import MOST_OF_SMALL, SMALL_WEIGHTS
+from ....design_space.dot_products.dot_units import dot_unit
 from ...bindings import array_of
 from .weight_reuse import is_kernel_call
 
@@ -20,7 +20,7 @@ from .weight_reuse import is_kernel_call
 def mark_small_weights() -> tvm.transform.Pass:
     """Make a pass that marks the weights of signed bytes that lie within 64 of zero.
 
-    ``reduce_range`` of quantisers makes such. A kernel that several layers share is marked where
+    ``reduce_range`` of quantizers makes such. A kernel that several layers share is marked where
     all of them have such weights, for targets that multiply bytes as words. For lowered modules,
     within the target.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises the kernels that compute a 3x3 convolution, directly or by Winograd's algorithm.
+"""Recognizes the kernels that compute a 3x3 convolution, directly or by Winograd's algorithm.
 
 Shapes alone do not tell: a product of 3 batches of 3 heads, a dilated convolution and a direct one
 may have the same. So a kernel's blocks are read, before it is scheduled.

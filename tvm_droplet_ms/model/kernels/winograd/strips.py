@@ -32,7 +32,7 @@ def register_winograd_rules() -> None:
     """Register the rule. It may be called again, and leaves a registered rule as it is.
 
     ``schedule/cpu/winograd.cc`` of TVM has rules for transforms as TOPI writes them. They leave
-    nothing to vectorise, and unroll tiles of channels: a candidate takes seconds to build.
+    nothing to vectorize, and unroll tiles of channels: a candidate takes seconds to build.
     """
     register_rule(RULE, _schedule_all)
 
@@ -113,7 +113,7 @@ def _split_vector(schedule: Schedule, channels: LoopRV) -> list[LoopRV]:
 
 
 def _unroll_tile(schedule: Schedule, block: SBlockRV, count: int = 4) -> None:
-    """Vectorise the innermost loop of a block, and unroll the other ones of the last `count`."""
+    """Vectorize the innermost loop of a block, and unroll the other ones of the last `count`."""
     *tile, vector = schedule.get_loops(block)[-count:]
     for loop in tile:
         schedule.unroll(loop)

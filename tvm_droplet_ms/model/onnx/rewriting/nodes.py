@@ -139,7 +139,7 @@ def prepare_onnx(model: ModelProto) -> ModelProto:
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
     - ``ConstantOfShape`` of a constant shape becomes a ``Constant``, each one of its own.
     - ``OneHot`` of constant depth becomes comparisons.
-    - Quantised operators of ONNX Runtime become ONNX's between dequantisation and quantisation.
+    - Quantized operators of ONNX Runtime become ONNX's between dequantization and quantization.
     - A scalar that ONNX Runtime takes for a list of axes becomes one.
     - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's operators on quantised tensors as dequantisation, operator and quantisation."""
+"""ONNX Runtime's operators on quantized tensors as dequantization, operator and quantization."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def expand_quantized(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
-    """Write a quantised operator of ONNX Runtime in ONNX's own.
+    """Write a quantized operator of ONNX Runtime in ONNX's own.
 
     None for any other operator, for activations with the channels last, and for a ``QGemm`` whose
     scales are not constant.
@@ -79,7 +79,7 @@ def _gemm(graph: OnnxGraph, node: NodeProto, attributes: dict[str, Any]) -> list
 def _dequantized(
     graph: OnnxGraph, nodes: list[NodeProto], operand: Sequence[str], axis: int | None = None
 ) -> str:
-    """Add a node that dequantises an operand; returns the name of the result."""
+    """Add a node that dequantizes an operand; returns the name of the result."""
     name = graph.new_name(f"{operand[0]}_wide")
     nodes.append(graph.make_node("DequantizeLinear", operand, name))
     if axis is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for normalisations and reductions."""
+"""Converters for normalizations and reductions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``GroupNormalization``.
 
     TVM's kernel subtracts the square of the mean from the mean of the squares, of which little is
-    left where the mean is large. Here the values are centred first.
+    left where the mean is large. Here the values are centered first.
     """
 
     @classmethod
@@ -48,7 +48,7 @@ class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) -> Any:
-    """Normalise each group of channels in float32; scale and bias are those of the channels."""
+    """Normalize each group of channels in float32; scale and bias are those of the channels."""
     shape, groups = shape_of(data), int(attr["num_groups"])
     if groups < 1 or shape[1] % groups:
         raise UnsupportedNode(f"it has {groups} groups of {shape[1]} channels")
@@ -58,12 +58,12 @@ def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) 
     rows = [shape[0], groups, int(np.prod(shape[1:])) // groups]
     data = bb.emit(relax.op.reshape(data, rows))
     mean = bb.emit(relax.op.mean(data, -1, keepdims=True))
-    centred = bb.emit(relax.op.subtract(data, mean))
-    squares = bb.emit(relax.op.multiply(centred, centred))
+    centered = bb.emit(relax.op.subtract(data, mean))
+    squares = bb.emit(relax.op.multiply(centered, centered))
     variance = bb.emit(relax.op.mean(squares, -1, keepdims=True))
     epsilon = relax.const(attr.get("epsilon", 1e-05), "float32")
     deviation = bb.emit(relax.op.sqrt(relax.op.add(variance, epsilon)))
-    result = bb.emit(relax.op.divide(centred, deviation))
+    result = bb.emit(relax.op.divide(centered, deviation))
     result = bb.emit(relax.op.reshape(result, shape))
     if dtype != "float32":
         result = bb.emit(relax.op.astype(result, dtype))

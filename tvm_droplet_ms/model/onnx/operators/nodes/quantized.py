@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on quantised tensors: elementwise, and products of what they stand for.
+"""Converters for operators on quantized tensors: elementwise, and products of what they stand for.
 
 TVM's ``quantize`` and ``dequantize`` become functions that the passes of the graph do not look
 into. Here a byte becomes a number by one subtraction, and the sums are exact: in float32 where they
@@ -171,7 +171,7 @@ def _as_column(bb: Any, value: Any) -> Any:
 
 
 def _shifted(bb: Any, data: Any, zero: Any) -> Any:
-    """A quantised tensor without its zero point, in int32."""
+    """A quantized tensor without its zero point, in int32."""
     value = bb.emit(relax.op.astype(data, "int32"))
     if zero is None:
         return value
@@ -192,7 +192,7 @@ def _has_many_bits(inputs: Sequence[Any]) -> bool:
 def _convolution(
     bb: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, attr: dict[str, Any], params: Any
 ) -> Any:
-    """The convolution of two quantised tensors.
+    """The convolution of two quantized tensors.
 
     In float32: sums of more than 2 ** 24 are within one part in ten million of the exact ones.
     """

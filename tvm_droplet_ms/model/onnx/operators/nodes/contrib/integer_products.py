@@ -20,7 +20,7 @@ class MatMulIntegerToFloat(OnnxOpConverter):  # type: ignore[misc, unused-ignore
 
 
 class DynamicQuantizeMatMul(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``DynamicQuantizeMatMul``: the first factor is quantised when the model runs."""
+    """Converts ``DynamicQuantizeMatMul``: the first factor is quantized when the model runs."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:

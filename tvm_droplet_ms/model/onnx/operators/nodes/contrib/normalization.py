@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for ONNX Runtime's normalisations of a sum, and of the root of the mean square."""
+"""Converters for ONNX Runtime's normalizations of a sum, and of the root of the mean square."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ...operands import UnsupportedNode, dtype_of, shape_of
 
 
 class SkipLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``SkipLayerNormalization``: the layer normalisation of a sum."""
+    """Converts ``SkipLayerNormalization``: the layer normalization of a sum."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -23,8 +23,8 @@ class SkipLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-igno
             dtype = dtype_of(scale)
             shift = relax.const(np.zeros(shape_of(scale), dtype), dtype)
         epsilon = float(attr.get("epsilon", 1e-12))
-        normalised = bb.emit(relax.op.nn.layer_norm(total, scale, shift, [-1], epsilon))
-        return _with_sum(normalised, total, attr)
+        normalized = bb.emit(relax.op.nn.layer_norm(total, scale, shift, [-1], epsilon))
+        return _with_sum(normalized, total, attr)
 
 
 class SkipSimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -34,8 +34,8 @@ class SkipSimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, u
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         total = _sum(bb, inputs[0], inputs[1], inputs[3])
         epsilon = float(attr.get("epsilon", 1e-12))
-        normalised = bb.emit(relax.op.nn.rms_norm(total, inputs[2], [-1], epsilon))
-        return _with_sum(normalised, total, attr)
+        normalized = bb.emit(relax.op.nn.rms_norm(total, inputs[2], [-1], epsilon))
+        return _with_sum(normalized, total, attr)
 
 
 class SimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -53,26 +53,26 @@ class SimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unuse
                 for each, shape in ((data, [1, -1]), (inputs[1], [-1]))
             )
             row = bb.emit(relax.op.nn.rms_norm(row, scale, [1], epsilon))
-            normalised = bb.emit(relax.op.reshape(row, shape_of(data)))
+            normalized = bb.emit(relax.op.reshape(row, shape_of(data)))
         else:
-            normalised = bb.emit(relax.op.nn.rms_norm(data, inputs[1], axes, epsilon))
+            normalized = bb.emit(relax.op.nn.rms_norm(data, inputs[1], axes, epsilon))
         if attr["tvm_custom"]["num_outputs"] == 1:
-            return normalised
+            return normalized
         squares = bb.emit(relax.op.mean(relax.op.multiply(data, data), axes, keepdims=True))
         shifted = relax.op.add(squares, relax.const(epsilon, dtype_of(data)))
-        return relax.Tuple([normalised, bb.emit(relax.op.rsqrt(shifted))])
+        return relax.Tuple([normalized, bb.emit(relax.op.rsqrt(shifted))])
 
 
 def _sum(bb: Any, data: Any, skip: Any, bias: Any) -> Any:
-    """The sum that is normalised. The second may be one row of a batch, or lack the batch."""
+    """The sum that is normalized. The second may be one row of a batch, or lack the batch."""
     total = relax.op.add(data, skip)
     return bb.emit(total if bias is None else relax.op.add(total, bias))
 
 
-def _with_sum(normalised: Any, total: Any, attr: dict[str, Any]) -> Any:
+def _with_sum(normalized: Any, total: Any, attr: dict[str, Any]) -> Any:
     """The outputs: the second and third are of training alone."""
     names = attr["tvm_custom"]["outputs"]
     count = len(names)
     if any(names[1:3]):
         raise UnsupportedNode("its outputs for training (mean, inv_std_var) are not supported")
-    return normalised if count == 1 else relax.Tuple([normalised, total, total, total])
+    return normalized if count == 1 else relax.Tuple([normalized, total, total, total])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for what ONNX Runtime's optimiser makes of products, convolutions and activations."""
+"""Converters for what ONNX Runtime's optimizer makes of products, convolutions and activations."""
 
 from collections.abc import Sequence
 from typing import Any

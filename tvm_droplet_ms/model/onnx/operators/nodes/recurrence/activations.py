@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activations of recurrent cells, as expressions that vectorise.
+"""The activations of recurrent cells, as expressions that vectorize.
 
 LLVM calls the C library for each element of ``exp`` and ``tanh``. The polynomials below are those
 of TOPI's ``fast_exp`` and ``fast_tanh`` (``topi/elemwise.h``; from Cephes and Eigen), whose errors

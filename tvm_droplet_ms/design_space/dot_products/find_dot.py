@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the dot products that a block adds up, and how its weights must be packed for them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tvm_ffi import structural_equal
+from tvm_ffi.structural import structural_map
+
+from tvm import tirx
+from tvm.ir import Range
+from tvm.ir.expr import TensorLoad
+from tvm.ir.prim.expr import Add, Cast, Mul
+from tvm.sym import Analyzer
+from tvm.tirx import IntImm, IterVar
+
+from ..factorizations import divisors
+from .dot_intrinsics import Dot
+from .dot_units import DotUnit
+
+
+@dataclass(frozen=True)
+class FoundDot:
+    """The dot products that a block consists of.
+
+    - ``dot``: the intrinsic.
+    - ``lane``, ``step``: the positions, among the block's axes, of that over the lanes and of that
+      over the products of one lane.
+    - ``shared``, ``weights``: what all lanes share, and what is different in each.
+    - ``packed_axes``: the axes of the weights over the lanes and over the products; None where they
+      are packed already, which is that both are innermost.
+    - ``uses``: how many times the block reads each weight.
+    - ``vectors``: how many vectors in a row are multiplied by the same shared numbers: those of a
+      group, or all.
+    """
+
+    dot: Dot
+    lane: int
+    step: int
+    shared: Any
+    weights: Any
+    packed_axes: tuple[int, int] | None
+    uses: float
+    vectors: int
+
+
+def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
+    """The dot products of a block; None where it has none that `unit` computes.
+
+    The block adds products of two bytes, widened to int32, or of two bfloat16, to float32. The
+    first factor is what all lanes share, so that activations come before weights, as operators of
+    TVM have them.
+    """
+    factors = factors_of(block, unit)
+    axes = list(block.iter_vars)
+    if factors is None or not all(isinstance(axis.dom.extent, IntImm) for axis in axes):
+        return None
+    shared, own = factors
+    uses = prod(_extent(axis) for axis in axes) / prod(map(int, own.source.shape))
+    for lane, step, lanes in _axes(axes, unit):
+        types = str(shared.source.dtype), str(own.source.dtype)
+        dot = Dot(lanes, unit.depth, *types, is_small=unit.is_small)
+        steps = _Steps(axes, lane, step, dot)
+        if not steps.add(shared, 0, 1) or not steps.add(block.body, 1, 0):
+            continue
+        is_packed = steps.add(own, dot.depth, 1)
+        packed = None if is_packed else steps.axes_to_pack(own)
+        if is_packed or packed is not None:
+            vectors = _vectors(axes, lane, step, shared, dot)
+            return FoundDot(dot, lane, step, shared.source, own.source, packed, uses, vectors)
+    return None
+
+
+def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -> int:
+    """How many vectors in a row read the same shared numbers."""
+    counts = divisors(_extent(axes[lane]) // dot.lanes)
+    return next(
+        count
+        for count in reversed(counts)
+        if _Steps(axes, lane, step, replace(dot, lanes=count * dot.lanes)).add(shared, 0, 1)
+    )
+
+
+def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
+    """The two loads whose products a block adds up."""
+    total = getattr(block.body, "value", None)
+    if block.init is None or not isinstance(total, Add):
+        return None
+    before, added = total.a, total.b
+    if not isinstance(before, TensorLoad) or not isinstance(added, Mul):
+        return None
+    if not before.source.same_as(block.body.buffer) or not structural_equal(
+        before.indices, block.body.indices
+    ):
+        return None
+    loads = [factor.value for factor in (added.a, added.b) if isinstance(factor, Cast)]
+    if len(loads) != 2 or not all(isinstance(load, TensorLoad) for load in loads):
+        return None
+    types = [str(load.source.dtype) for load in loads]
+    if not all(_is_plain(load.source) for load in loads) or not {*types} <= {*unit.dtypes}:
+        return None
+    if unit.is_small and types != ["uint8", "int8"]:
+        return None
+    if str(total.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
+        return None
+    if loads[0].source.same_as(loads[1].source):
+        return None  # A copy that is packed would take the place of both.
+    return loads[0], loads[1]
+
+
+def _is_plain(buffer: Any) -> bool:
+    return all(isinstance(extent, IntImm) for extent in buffer.shape) and not len(buffer.strides)
+
+
+def _extent(axis: Any) -> int:
+    return int(axis.dom.extent)
+
+
+def _axes(axes: Sequence[Any], unit: DotUnit) -> Iterator[tuple[int, int, int]]:
+    """The axes that may be that of the lanes and of the products, with numbers of lanes."""
+    for lane, across in enumerate(axes):
+        for step, along in enumerate(axes):
+            if across.iter_type != IterVar.DataPar or along.iter_type != IterVar.CommReduce:
+                continue
+            if _extent(along) % unit.depth == 0:
+                for lanes in unit.lanes:
+                    if _extent(across) % lanes == 0:
+                        yield lane, step, lanes
+
+
+class _Steps:
+    """What one step along the lanes, and along the products, adds to indices and addresses."""
+
+    def __init__(self, axes: Sequence[Any], lane: int, step: int, dot: Dot) -> None:
+        self._analyzer = Analyzer()
+        self._dot = dot
+        self._first: dict[Any, Any] = {}
+        self._all: dict[Any, Any] = {}
+        for axis in axes:
+            self._analyzer.bind(axis.var, Range(0, axis.dom.extent))
+        self._lane = self._split(axes[lane], dot.lanes)
+        self._product = self._split(axes[step], dot.depth)
+
+    def _split(self, axis: Any, length: int) -> Any:
+        dtype = str(axis.var.ty)
+        outer, inner = tirx.Var("outer", dtype), tirx.Var("inner", dtype)
+        self._analyzer.bind(outer, Range(0, tirx.const(_extent(axis) // length, dtype)))
+        self._analyzer.bind(inner, Range(0, tirx.const(length, dtype)))
+        self._first[axis.var] = outer * length
+        self._all[axis.var] = outer * length + inner
+        return inner
+
+    def add(self, access: Any, by_lane: int, by_product: int) -> bool:
+        """True if the address of an access grows by these for each lane and each product."""
+        buffer = access.source if isinstance(access, TensorLoad) else access.buffer
+        address = tirx.const(0, str(self._lane.ty))
+        for index, extent in zip(access.indices, buffer.shape, strict=True):
+            address = address * int(extent) + index
+        return self._grows(address, self._lane * by_lane + self._product * by_product)
+
+    def axes_to_pack(self, load: Any) -> tuple[int, int] | None:
+        """The axes of a tensor that the lanes and the products alone go along."""
+        found: dict[str, list[int]] = {"lane": [], "product": []}
+        for number, index in enumerate(load.indices):
+            if self._grows(index, self._lane):
+                name, length = "lane", self._dot.lanes
+            elif self._grows(index, self._product):
+                name, length = "product", self._dot.depth
+            elif self._grows(index, tirx.const(0, str(self._lane.ty))):
+                continue
+            else:
+                return None
+            start = _replaced(index, self._first)
+            if int(load.source.shape[number]) % length or not self._is_zero(start % length):
+                return None
+            found[name].append(number)
+        if len(found["lane"]) != 1 or len(found["product"]) != 1:
+            return None
+        return found["lane"][0], found["product"][0]
+
+    def _grows(self, value: Any, by: Any) -> bool:
+        return self._is_zero(_replaced(value, self._all) - _replaced(value, self._first) - by)
+
+    def _is_zero(self, value: Any) -> bool:
+        return bool(self._analyzer.can_prove_equal(value, tirx.const(0, str(value.ty))))
+
+
+def _replaced(value: Any, values: Mapping[Any, Any]) -> Any:
+    """An expression with values in place of some variables."""
+    return structural_map(value, (tirx.Var, lambda variable: values.get(variable, variable)))
