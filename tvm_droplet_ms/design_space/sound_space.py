@@ -30,8 +30,7 @@ FROM_TARGET = "post-order-apply"
 """TVM's name of the space whose rules go by the target."""
 
 _REGISTERS = {32: 16, 64: 32}
-"""The bytes of the registers of AVX2, and their number: there tiles were measured. The tiles of
-AVX-512 and NEON, of 28 sums, divide most loops."""
+"""The number of registers by their bytes: AVX2 and AVX-512, where tiles were measured."""
 
 _BROKEN = ("dot_16x4_vnni", "dot_16x4_avx512")
 """The intrinsics of TVM's rules (``tensor_intrin/x86.py``)."""
@@ -44,8 +43,8 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
     another rule vectorizes the loops around it, which does not compile, and weights that are not
     packed match it and give wrong numbers. Kernels that read bytes get ``DotProducts`` in its
-    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2, products of
-    floats get ``RegisterTiles`` beside TVM's rules. ``space``: what was asked for. Returns `space`,
+    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2 and
+    AVX-512, products of floats get ``RegisterTiles`` beside TVM's rules. ``space``: what was asked for. Returns `space`,
     or another one in place of ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]

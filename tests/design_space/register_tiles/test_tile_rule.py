@@ -32,8 +32,8 @@ from tvm_droplet_ms.session.database import open_database
 
 ONE = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 TWO = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
+WIDE = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1})
 OTHER_TARGETS = {
-    "AVX-512": Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}),
     "AVX alone": Target({"kind": "llvm", "mcpu": "sandybridge", "num-cores": 1}),
     "SSE": Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}),
     "NEON": Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "num-cores": 1}),
@@ -88,6 +88,33 @@ def convolved(a, w, stride=1):
     padded = np.pad(a, ((0, 0), (1, 1), (1, 1), (0, 0)))
     rows = [[np.tensordot(padded[0, y : y + 3, x : x + 3], w, 3) for x in places] for y in places]
     return np.array(rows).reshape(1, len(places), len(places), -1)
+
+
+needs_avx512 = pytest.mark.skipif(
+    not target_has_features(["avx512f"], host_target()), reason="this CPU has no AVX-512"
+)
+
+
+@needs_avx512
+@pytest.mark.parametrize("rows", [3, 31, 97])
+@pytest.mark.parametrize("columns", [48, 272])
+def test_rows_that_no_tile_of_wide_vectors_divides(rows, columns):
+    a, w, c = dense(rows, columns, 20)
+    module = module_of(te.create_prim_func([a, w, c]))
+    check(module, [(rows, 20), (20, columns)], np.matmul, WIDE)
+
+
+@needs_avx512
+def test_frames_that_overlap():
+    """A Fourier transform as a convolution of one channel: 97 frames, 160 samples apart."""
+    a, w = te.placeholder((1, 1600, 1), name="a"), te.placeholder((64, 1, 48), name="w")
+    module = module_of(te.create_prim_func([a, w, topi.nn.conv1d(a, w, 16, 0, 1, 1, "NWC", "WIO")]))
+
+    def expected(a, w):
+        frames = np.lib.stride_tricks.sliding_window_view(a[0, :, 0], 64)[::16]
+        return (frames @ w[:, 0])[None]
+
+    check(module, [(1, 1600, 1), (64, 1, 48)], expected, WIDE)
 
 
 @needs_avx2

@@ -42,9 +42,10 @@ def _step(tall: int, vectors: int) -> float:
 def fits(tall: int, vectors: int, registers: int) -> bool:
     """True if registers hold a tile's sums, its vectors and one row.
 
-    Eight rows of one vector they do not: LLVM loads the rows of two steps ahead.
+    The 16 of AVX2 do not hold eight rows of one vector: LLVM loads the rows of two steps ahead.
+    AVX-512 reads a row's number where it multiplies.
     """
-    is_ahead = vectors == 1 and tall >= BUSY_STEPS
+    is_ahead = vectors == 1 and tall >= BUSY_STEPS and registers <= 16
     return tall * vectors + vectors + 1 <= registers and not is_ahead
 
 
