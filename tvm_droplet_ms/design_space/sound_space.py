@@ -43,9 +43,9 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
     another rule vectorizes the loops around it, which does not compile, and weights that are not
     packed match it and give wrong numbers. Kernels that read bytes get ``DotProducts`` in its
-    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2 and
-    AVX-512, products of floats get ``RegisterTiles`` beside TVM's rules. ``space``: what was asked for. Returns `space`,
-    or another one in place of ``FROM_TARGET``.
+    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2 and AVX-512,
+    products of floats get ``RegisterTiles`` beside TVM's rules. ``space``: the space that was asked
+    for. Returns `space`, or another one in place of ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET

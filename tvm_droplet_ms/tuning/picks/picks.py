@@ -28,7 +28,7 @@ from ...search_strategy.published.decisions import SpacePoint
 NAMED = 3
 """The tasks that a note names."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of a line; lines of another are skipped."""
 
 FILE_NAME = "first_picks.jsonl"
