@@ -14,17 +14,16 @@ TESTS = {
     "The two versions": ["compat/test_versions.py::test_import_fails_with_crashing_versions"],
     "No C++ compiler": ["doctor/test_doctor.py::test_faults_of_a_machine_are_named"],
     "The model has open extents": [
-        "tuning/frontends/test_frontends.py::test_all_that_is_missing_is_asked_for_at_once"
+        "frontends/test_frontends.py::test_all_that_is_missing_is_asked_for_at_once"
     ],
     "An operator, or its form": [
-        "tuning/frontends/test_onnx_import.py::test_what_cannot_be_imported_is_one_sentence"
+        "frontends/test_onnx_import.py::test_what_cannot_be_imported_is_one_sentence"
     ],
     "A Relax parameter has no value": [
-        "tuning/frontends/test_frontends.py::TestRelax::test_an_unbound_parameter_is_named"
+        "frontends/test_frontends.py::TestRelax::test_an_unbound_parameter_is_named"
     ],
     "TVM's importer is wrong": [
-        "tuning/frontends/test_onnx_import.py"
-        "::test_a_wrong_import_names_its_node_and_blames_no_pass"
+        "frontends/test_onnx_import.py::test_a_wrong_import_names_its_node_and_blames_no_pass"
     ],
     "A graph pass was wrong": [
         "tuning/check/test_agreement.py"

@@ -19,6 +19,7 @@ FLOORS = (
     ("compat", "progress"),
     ("model", "measure"),
     ("session", "profile", "display"),
+    ("frontends",),
     ("cost_model",),
     ("draft", "tuning", "kernel_tuning"),
     ("graph", "merging", "run_report"),

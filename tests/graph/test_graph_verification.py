@@ -16,6 +16,7 @@ from stub_bench import StubBench, operators, price_of_size, run_with, whole_bloc
 
 import tvm
 from tvm import relax
+from tvm_droplet_ms.frontends.imported import Reference
 from tvm_droplet_ms.graph import function_search, optimizer
 from tvm_droplet_ms.graph.extraction import integer_program
 from tvm_droplet_ms.graph.extraction.extract import GAP, extract
@@ -24,7 +25,6 @@ from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
-from tvm_droplet_ms.tuning.frontends.imported import Reference
 
 
 @pytest.fixture(autouse=True)

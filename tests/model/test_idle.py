@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from tvm import relax
 from tvm.target import Target
+from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.model.folding.idle import drop_idle
 from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.tuning.frontends import import_model
 
 op = relax.op
 

@@ -18,8 +18,8 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 from tvm import relax  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
+from tvm_droplet_ms.frontends.onnx.rewriting.nodes import prepare_onnx  # noqa: E402
 from tvm_droplet_ms.model.layers import layouts_of  # noqa: E402
-from tvm_droplet_ms.model.onnx.rewriting.nodes import prepare_onnx  # noqa: E402
 from tvm_droplet_ms.model.prepare import prepare_graph  # noqa: E402
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

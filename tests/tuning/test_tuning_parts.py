@@ -21,6 +21,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
 from tvm_droplet_ms.display import RunState, TaskState
+from tvm_droplet_ms.frontends.imported import ModelIdentity, check_memory
+from tvm_droplet_ms.frontends.relax import import_relax
 from tvm_droplet_ms.model.bindings import weight_bytes
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import ModelError
@@ -31,9 +33,6 @@ from tvm_droplet_ms.session.work_dir import EXECUTABLE, RESULT, open_work_dir
 from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
-from tvm_droplet_ms.tuning.frontends.identity import ModelIdentity
-from tvm_droplet_ms.tuning.frontends.imported import check_memory
-from tvm_droplet_ms.tuning.frontends.relax import import_relax
 from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
 from tvm_droplet_ms.tuning.watch import Patience, Watch
 from tvm_droplet_ms.tuning.written_records import WrittenRecords

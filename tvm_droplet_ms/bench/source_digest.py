@@ -42,6 +42,7 @@ TUNING = (
     "draft",
     "measure",
     "design_space",
+    "frontends",
     "model",
     "search_strategy",
     "session",

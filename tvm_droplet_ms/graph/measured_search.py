@@ -13,12 +13,12 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ..frontends.imported import ImportedModel, check_inputs
 from ..measure import TaskFailed
 from ..model.bindings import operator_name
 from ..session.errors import ModelError
 from ..session.stop import StopRequest
 from ..tuning.check.output_check import EXACT_TOLERANCE, make_check
-from ..tuning.frontends.imported import ImportedModel, check_inputs
 from ..tuning.picks.picks import last_line
 from .bench import Bench
 from .extraction.problem import Conversion

@@ -15,6 +15,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ..flags import check_flag
+from ..frontends.relax import with_main
 from ..host import parsed_target
 from ..model.bindings import weight_bytes
 from ..session.errors import ModelError
@@ -24,7 +25,6 @@ from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import set_own_threads, worker_threads
 from ..session.work_dir import begun_target, open_work_dir
-from ..tuning.frontends.relax import with_main
 from .bench import Bench
 from .extraction.prices import Price, RooflinePrice
 from .extraction.problem import Conversion

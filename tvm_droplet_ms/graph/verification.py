@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..frontends.imported import Arrays
 from ..tuning.check.output_check import OutputCheck
-from ..tuning.frontends.imported import Arrays
 from .pricing.deciding_kernels import LEAST_GAIN
 
 INPUT = "the input"

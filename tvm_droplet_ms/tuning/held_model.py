@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..frontends.imported import ModelIdentity
 from ..session.archive import replacing
 from ..session.errors import ModelError
 from ..session.work_dir import EXECUTABLE, RESULT
-from .frontends.identity import ModelIdentity
 
 MODEL = "model.json"
 """The file that says which model that is, and for which shapes."""

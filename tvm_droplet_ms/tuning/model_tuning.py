@@ -13,6 +13,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.target import Target
 
+from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..session.database import open_database
@@ -35,7 +36,6 @@ from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
 from .experience.strategy import Experience
-from .frontends.imported import ImportedModel
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs

@@ -15,11 +15,11 @@ import numpy as np
 
 from tvm.target import Target
 
+from ..frontends.imported import Arrays, InputSpec, first_line
 from ..session.errors import ModelError
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel, time_in_alternation
-from .frontends.imported import Arrays, InputSpec, first_line
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..flags import check_flag
+from ..frontends import import_model
+from ..frontends.extents import Dims, Shapes
+from ..frontends.imported import ImportedModel, check_memory
 from ..host import tiles_note
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError, RoundingError
@@ -25,9 +28,6 @@ from ..session.work_dir import begun_target, open_work_dir
 from .check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from .choices.precision import Precision, check_precision, default_tolerance
 from .experience.strategy import Experience
-from .frontends import import_model
-from .frontends.extents import Dims, Shapes
-from .frontends.imported import ImportedModel, check_memory
 from .held_model import hold_model, hold_shapes
 from .model_tuning import ModelTuning
 from .parts import Parts

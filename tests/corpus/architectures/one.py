@@ -25,13 +25,13 @@ def measure(name: str, import_only: bool) -> dict[str, Any]:
     """Hold one architecture to: accepted, right. Returns its row."""
     from tvm.s_tir.meta_schedule.database import MemoryDatabase
     from tvm.target import Target
+    from tvm_droplet_ms.frontends import import_model
     from tvm_droplet_ms.model.prepare import prepare_graph
     from tvm_droplet_ms.session.errors import ModelError
     from tvm_droplet_ms.session.target import cpu_target
     from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
     from tvm_droplet_ms.tuning.compile.lowering import build as compile_lowered
     from tvm_droplet_ms.tuning.compile.lowering import lower
-    from tvm_droplet_ms.tuning.frontends import import_model
 
     from .registry import build, leaves, outputs_of
 

@@ -5,10 +5,10 @@ import torch
 import transformers
 
 import tvm.relax.frontend.torch
+import tvm_droplet_ms.frontends.torch
 import tvm_droplet_ms.model.prepare
 import tvm_droplet_ms.tuning.compile.compiled_model
 import tvm_droplet_ms.tuning.compile.lowering
-import tvm_droplet_ms.tuning.frontends.torch
 
 from . import registry
 

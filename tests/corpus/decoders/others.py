@@ -16,8 +16,8 @@ def write_onnx(program: Any, arrays: Sequence[np.ndarray], path: Path) -> None:
     """Write a program as an ONNX file whose buffers are inputs and outputs, as `tune` has them."""
     import torch
 
-    from tvm_droplet_ms.tuning.frontends.torch.changed_state import merge_aliases, return_changes
-    from tvm_droplet_ms.tuning.frontends.torch.rules import decompose
+    from tvm_droplet_ms.frontends.torch.changed_state import merge_aliases, return_changes
+    from tvm_droplet_ms.frontends.torch.rules import decompose
 
     merge_aliases(torch, program)
     stateless, _, _ = return_changes(torch, decompose(torch, program))

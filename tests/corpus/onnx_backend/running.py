@@ -14,13 +14,13 @@ import onnxruntime
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.frontends.imported import ImportedModel
+from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
-from tvm_droplet_ms.tuning.frontends.imported import ImportedModel
-from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 from ..apart import Fault, run_each
 from .cases import FLOAT, Case, load_cases, shapes_of, with_parameters

@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
+from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
@@ -29,7 +30,6 @@ from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import untouched
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build
-from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 from tvm_droplet_ms.tuning.graph_passes import graph_passes
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.picks.first_picks import is_tunable

@@ -4,5 +4,5 @@
 import sys
 from pathlib import Path
 
-for folder in (Path(__file__).parents[1], Path(__file__).parents[1] / "onnx"):
+for folder in (Path(__file__).parents[1], Path(__file__).parents[2] / "frontends" / "onnx"):
     sys.path.insert(0, str(folder))

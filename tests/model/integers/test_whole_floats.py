@@ -10,11 +10,11 @@ from test_integer_products import as_written
 
 import tvm
 from tvm import relax
+from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.keep_nan import keep_nan
 from tvm_droplet_ms.tuning.compile.lowering import lower
-from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 SHAPE = [1, 8, 6, 6]

@@ -18,6 +18,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
+from tvm_droplet_ms.frontends.imported import Reference
 from tvm_droplet_ms.session.errors import LateKernelsError, TooLateError
 from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
 from tvm_droplet_ms.session.stop import StopRequest
@@ -33,7 +34,6 @@ from tvm_droplet_ms.tuning.check.diagnosis import (
 )
 from tvm_droplet_ms.tuning.check.judgment import Judgment
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
-from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.parts import Parts

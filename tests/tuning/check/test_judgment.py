@@ -8,13 +8,13 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.target import Target
+from tvm_droplet_ms.frontends.imported import Reference
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.check.judgment import Judgment, in_float64
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
-from tvm_droplet_ms.tuning.frontends.imported import Reference
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})

@@ -13,10 +13,10 @@ from tvm.ir import IRModule
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms.deviation import largest_deviation
+from tvm_droplet_ms.frontends.imported import ImportedModel, InputSpec, Reference
+from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.tuning.check.output_bounds import Bound, output_bounds, output_steps
 from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, make_check, moved_runs
-from tvm_droplet_ms.tuning.frontends.imported import ImportedModel, InputSpec, Reference
-from tvm_droplet_ms.tuning.frontends.onnx import import_onnx
 
 TOLERANCE = 1e-4
 UINT8 = TensorProto.UINT8

@@ -8,10 +8,10 @@ import pytest
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
+from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
-from tvm_droplet_ms.tuning.frontends import import_model
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -4,8 +4,8 @@
 import numpy as np
 from compiling import compiled, torch
 
+from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.model.decoding.in_place import GIVEN_AWAY
-from tvm_droplet_ms.tuning.frontends import import_model
 
 
 class Counter(torch.nn.Module):

@@ -8,8 +8,8 @@ import pytest
 from compiling import Function, check, compiled, torch
 from torch import nn
 
+from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.session.errors import ModelError
-from tvm_droplet_ms.tuning.frontends import import_model
 
 
 def random_inputs(imported):

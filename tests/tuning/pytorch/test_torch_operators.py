@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from tvm import relax
+from tvm_droplet_ms.frontends import import_model
+from tvm_droplet_ms.frontends.torch import converters
 from tvm_droplet_ms.session.errors import ModelError
-from tvm_droplet_ms.tuning.frontends import import_model
-from tvm_droplet_ms.tuning.frontends.torch import converters
 
 
 class TestTypes:

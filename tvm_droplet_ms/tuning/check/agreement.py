@@ -13,13 +13,13 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
+from ...frontends.imported import Locate
 from ...session.errors import LateKernelsError, ModelError, RoundingError, TooLateError
 from ...session.roofline import naive_secs
 from ...session.stop import StopRequest
 from ..budget.ending import GRACE_SECS
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import lower
-from ..frontends.imported import Locate
 from ..model_kernels import ModelKernels
 from ..parts import Parts
 from ..picks.picks import NAMED

@@ -12,11 +12,11 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule, load_json, save_json
 
+from ...frontends.imported import Arrays, Locate, Run, first_line
 from ...model.bindings import array_of, constant
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
 from ..compile.lowering import lower
-from ..frontends.imported import Arrays, Locate, Run, first_line
 from ..model_kernels import ModelKernels
 from .output_check import OutputCheck
 

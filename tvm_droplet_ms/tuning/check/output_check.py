@@ -12,11 +12,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
 from ...deviation import element_scales, largest_deviation, moved_by_rounding, noise
-from ...session.errors import ModelError
-from ...session.given_inputs import given_values
-from ..compile.compiled_model import CompiledModel
-from ..compile.lowering import build, lower
-from ..frontends.imported import (
+from ...frontends.imported import (
     Arrays,
     ImportedModel,
     InputSpec,
@@ -24,6 +20,10 @@ from ..frontends.imported import (
     first_line,
     run_reference,
 )
+from ...session.errors import ModelError
+from ...session.given_inputs import given_values
+from ..compile.compiled_model import CompiledModel
+from ..compile.lowering import build, lower
 from .output_bounds import Bound, output_bounds, output_steps
 
 logger = logging.getLogger(__name__)

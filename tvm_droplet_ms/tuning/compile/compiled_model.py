@@ -17,10 +17,10 @@ import tvm
 from tvm import relax
 
 from ...compat.quiet import without_lines
+from ...frontends.imported import Arrays
 from ...model.bindings import NUMPY_TYPES
 from ...session.archive import replacing
 from ...session.library_file import LibraryFile
-from ..frontends.imported import Arrays
 from .linked_model import LinkedModel
 
 _ALIGNMENT = 64

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...frontends.extents import Dims, Shapes, check_dims, check_shapes
 from ...session.errors import ModelError
-from ..frontends.extents import Dims, Shapes, check_dims, check_shapes
 
 Inputs: TypeAlias = Mapping[str, np.ndarray]
 """Values of inputs by name."""

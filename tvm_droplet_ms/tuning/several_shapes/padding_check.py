@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...frontends.imported import Arrays, run_reference
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
 from ..check.output_check import EXACT_TOLERANCE, OutputCheck
-from ..frontends.imported import Arrays, run_reference
 from ..result import TuneResult
 from .bucket_options import BucketOptions
 from .padding import Buckets, Shapes, cut, padded

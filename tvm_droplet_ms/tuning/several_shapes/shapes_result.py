@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...frontends.imported import Arrays
 from ...session.errors import ModelError
-from ..frontends.imported import Arrays
 from ..result import TuneResult, in_order
 from .joined_model import entry_name
 from .padding import Buckets, cut, padded

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an ONNX, PyTorch or Relax model to a Relax module with its parameters bound."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+from tvm.ir import IRModule
+
+from ..session.errors import ModelError
+from .extents import Dims, Shapes, check_dims, check_shapes
+from .identity import identify
+from .imported import ImportedModel
+
+_KINDS = (
+    "the path of an .onnx or .pt2 file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
+    "tuple (torch.nn.Module, example inputs), a Relax IRModule or a tuple (IRModule, parameters)"
+)
+
+
+def import_model(
+    model: Any,
+    shapes: Shapes | None = None,
+    threads: int = 1,
+    *,
+    dims: Dims | None = None,
+    constants: Mapping[str, Any] | None = None,
+    in_place: Mapping[str, str] | None = None,
+) -> ImportedModel:
+    """Import a model of any kind that ``tune`` takes, with the reference to check against.
+
+    Raises ``ModelError`` if it is of no supported kind, or cannot be tuned.
+    """
+    if constants is not None and not isinstance(constants, Mapping):
+        raise ModelError(f"constants is {constants!r}: expected arrays by the names of inputs")
+    shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
+    if isinstance(model, str | os.PathLike):
+        return _import_file(os.fspath(model), shapes, threads, dims, constants or {}, in_place)
+    rest: Any = None
+    if isinstance(model, tuple) and len(model) == 2:
+        model, rest = model
+    if isinstance(model, IRModule):
+        from .relax import import_relax
+
+        _refuse_names(constants, in_place)
+        return _identified(import_relax(model, rest, shapes, dims), model, rest)
+    origin = type(model).__module__.partition(".")[0]
+    if origin == "onnx" and rest is None:
+        from .onnx.importing import import_onnx
+
+        given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
+        imported = import_onnx(model, shapes, threads, **given)
+        return _identified(imported, model, constants=constants)
+    if _is_torch(model):
+        from .torch import import_torch
+
+        _refuse_names(constants, in_place)
+        return _identified(import_torch(model, rest, shapes, threads, dims), model)
+    raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
+
+
+def _import_file(
+    path: str,
+    shapes: Shapes,
+    threads: int,
+    dims: Dims,
+    constants: Mapping[str, Any],
+    in_place: Mapping[str, str] | None,
+) -> ImportedModel:
+    if not os.path.exists(path):
+        raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
+    if path.endswith(".pt2"):
+        from .torch import import_torch, load_exported_program
+
+        _refuse_names(constants, in_place)
+        program = load_exported_program(path)
+        imported = import_torch(program, None, shapes, threads, dims)
+        return _identified(imported, program, path=path)
+    # TVM's own importer, which the next import loads, raises without it.
+    if find_spec("onnx") is None:
+        raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
+    from .onnx.importing import import_onnx, load_onnx
+
+    model = load_onnx(path)
+    given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
+    imported = import_onnx(model, shapes, threads, path=path, **given)
+    return _identified(imported, model, path=path, constants=constants)
+
+
+def _identified(
+    imported: ImportedModel,
+    model: Any,
+    parameters: Any = None,
+    path: str | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> ImportedModel:
+    return replace(imported, identity=identify(model, parameters, path, constants))
+
+
+def _refuse_names(constants: Mapping[str, Any] | None, in_place: Mapping[str, str] | None) -> None:
+    if constants:
+        raise ModelError(
+            f"constants names the input {next(iter(constants))!r}: only inputs of ONNX models can "
+            "be bound; make a Relax module with (module, {name: array}) or export the program with "
+            "the value"
+        )
+    if in_place:
+        raise ModelError(
+            f"in_place={in_place!r} names an input and an output of an ONNX model: a PyTorch "
+            "module is written in place where it changes a buffer or an input itself, and a Relax "
+            "module is not"
+        )
+
+
+def _is_torch(model: Any) -> bool:
+    """True if this is an object of PyTorch. Asks the classes' modules, to import no PyTorch."""
+    return any(base.__module__.partition(".")[0] == "torch" for base in type(model).__mro__)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The identity of a model: what two runs of one work directory have to have in common."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from types import CodeType
+from typing import Any
+
+import numpy as np
+from tvm_ffi import structural_hash
+
+from tvm import relax
+from tvm.ir import GenericConst, GlobalVar, IRModule
+
+from ..model.bindings import operator_name
+from .imported import ModelIdentity
+from .onnx.order import subgraphs
+
+SMALL = 64
+"""Integers of so many elements or fewer are shapes and axes, which other extents change."""
+
+
+Weight = tuple[str, str, tuple[int, ...], Any]
+"""The name of a weight, its type, its shape, and its bytes."""
+
+
+def identify(
+    model: Any,
+    parameters: Any = None,
+    path: str | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> ModelIdentity:
+    """Tell which model of ONNX, PyTorch or Relax it is; a Relax module has parameters by name.
+
+    ``constants``: values that inputs are bound to, by name.
+    """
+    if isinstance(model, IRModule):
+        name, operators = "a Relax module", _relax_operators(model)
+        bound = dict(parameters or {})
+        given = ((key, *_array(bound[key])) for key in sorted(bound))
+        weights: Iterator[Weight] = chain(_relax(model), given)
+    elif type(model).__module__.partition(".")[0] == "onnx":
+        name = model.graph.name or "an ONNX model"
+        functions = sorted(model.functions, key=lambda each: (each.domain, each.name))
+        operators = chain.from_iterable(map(_onnx_operators, (model.graph, *functions)))
+        weights = chain.from_iterable(map(_onnx, (model.graph, *functions)))
+    else:
+        name, operators, weights = type(model).__qualname__, _torch_operators(model), _torch(model)
+    network, values = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
+    for text in operators:
+        network.update(text.encode() + b"\0")
+    for key, kind, shape, content in weights:
+        network.update(f"{key} {kind} {shape}\0".encode())
+        values.update(content)
+    for key, value in sorted((constants or {}).items()):
+        values.update(f"{key} {np.asarray(value).tolist()}\0".encode())
+    shown = os.path.basename(path) if path else name
+    return ModelIdentity(shown, network.hexdigest(), values.hexdigest())
+
+
+def _array(value: Any) -> tuple[str, tuple[int, ...], Any]:
+    """The type, the shape and the bytes of an array; no bytes of small integers."""
+    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    if array.dtype.kind in "iub" and array.size <= SMALL:
+        return str(array.dtype), (), b""
+    return str(array.dtype), array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _onnx_operators(graph: Any) -> Iterator[str]:
+    """The operators of a graph or a function."""
+    if hasattr(graph, "domain"):
+        yield f"{graph.domain}.{graph.name}"
+    for node in graph.node:
+        if node.op_type == "Constant":
+            continue
+        yield f"{node.domain}.{node.op_type}"
+        for attribute in node.attribute:
+            if not (attribute.HasField("g") or attribute.graphs or attribute.HasField("t")):
+                yield attribute.SerializeToString(deterministic=True).hex()
+        for inner in subgraphs(node):
+            yield from _onnx_operators(inner)
+
+
+def _onnx(graph: Any) -> Iterator[Weight]:
+    of_numbers = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE and BFLOAT16 of ``TensorProto``.
+    tensors = list(getattr(graph, "initializer", ()))
+    for node in graph.node:
+        tensors += [each.t for each in node.attribute if each.HasField("t")]
+        for each in node.attribute if node.op_type == "Constant" else ():
+            if not each.HasField("t"):
+                yield each.name, "", (), each.SerializeToString(deterministic=True)
+        for inner in subgraphs(node):
+            yield from _onnx(inner)
+    for tensor in tensors:
+        shape = tuple(tensor.dims)
+        if tensor.data_type in of_numbers or np.prod(shape) > SMALL:
+            content = tensor.raw_data or tensor.SerializeToString(deterministic=True)
+            yield tensor.name, str(tensor.data_type), shape, content
+
+
+def _torch_operators(model: Any) -> Iterator[str]:
+    if not hasattr(model, "modules"):
+        yield from (f"{node.op} {node.target}" for node in model.graph.nodes)
+        return
+    yield repr(model)
+    for part in model.modules():
+        code = getattr(getattr(type(part), "forward", None), "__code__", None)
+        yield "" if code is None else _code(code)
+
+
+def _code(code: CodeType) -> str:
+    """What a function does: its instructions, and the names and values that they refer to."""
+    return f"{code.co_code.hex()} {code.co_names} {_constant(code.co_consts)}"
+
+
+def _constant(value: Any) -> str:
+    """A constant of a function, the same in each process: the order of a set is not."""
+    if isinstance(value, CodeType):
+        return _code(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant, value))})"
+    return f"{{{sorted(map(_constant, value))}}}" if isinstance(value, frozenset) else repr(value)
+
+
+def _torch(model: Any) -> Iterator[Weight]:
+    state = model.state_dict  # A method of a module, and a property of a program.
+    for name, tensor in (state() if callable(state) else state).items():
+        yield name, *_tensor(tensor)
+    # The numbers of an exported program may be extents as well.
+    for node in () if hasattr(model, "modules") else model.graph.nodes:
+        numbers = [each for each in node.args if isinstance(each, int | float | str)]
+        yield "", "", (), repr(numbers).encode()
+
+
+def _tensor(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
+    import torch
+
+    # What is no tensor of plain numbers, such as packed weights, goes by its kind.
+    try:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        content = flat.view(torch.uint8).numpy()
+    except (AttributeError, RuntimeError, TypeError):
+        return type(tensor).__qualname__, (), b""
+    return str(tensor.dtype), tuple(tensor.shape), content
+
+
+def _relax_operators(mod: IRModule) -> Iterator[str]:
+    for function in _relax_functions(mod):
+        for each in _expressions(function):
+            if isinstance(each, relax.Call):
+                attributes = 0 if each.attrs is None else structural_hash(each.attrs)
+                yield f"{operator_name(each)} {_callee(each)} {attributes}"
+
+
+def _callee(call: Any) -> str:
+    """The kernel that ``relax.call_tir`` calls."""
+    is_kernel = call.args and isinstance(call.args[0], GlobalVar)
+    return str(call.args[0].name_hint) if is_kernel else ""
+
+
+def _relax(mod: IRModule) -> Iterator[Weight]:
+    for function in _relax_functions(mod):
+        for each in _expressions(function):
+            if isinstance(each, GenericConst):
+                yield "", *_array(each.value)
+
+
+def _relax_functions(mod: IRModule) -> list[Any]:
+    functions = {variable.name_hint: function for variable, function in mod.functions_items()}
+    return [
+        functions[name] for name in sorted(functions) if isinstance(functions[name], relax.Function)
+    ]
+
+
+def _expressions(function: Any) -> list[Any]:
+    found: list[Any] = []
+    relax.analysis.post_order_visit(function.body, found.append)
+    return found

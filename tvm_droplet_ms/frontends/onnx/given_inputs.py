@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inputs of an ONNX model, and the reason why a model cannot be imported."""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...session.errors import ModelError
+from ..extents import DeclaredInput, fits
+from ..imported import first_line
+from .inputs import deciding_inputs, true_inputs
+from .operators import UnknownExtent, UnsupportedNode, WrongExtent
+from .order import named
+
+if TYPE_CHECKING:
+    import onnx
+
+STRING = 8
+"""ONNX's number of that element type."""
+
+DECIDED = ("If", "Loop", "Scan")
+"""Operators that may go once a value that they depend on is known."""
+
+
+def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
+    """Read an input's declaration. Raises ``ModelError`` if it is not a tensor of numbers."""
+    if not value.type.HasField("tensor_type"):
+        kind = value.type.WhichOneof("value") or "value of no type"
+        raise ModelError(f"input {value.name!r} is a {kind}: expected a tensor")
+    tensor = value.type.tensor_type
+    if tensor.elem_type == STRING:
+        raise ModelError(f"input {value.name!r} is a tensor of strings: expected one of numbers")
+    if not tensor.HasField("shape"):
+        return DeclaredInput(value.name, None)
+    return DeclaredInput(
+        value.name,
+        tuple(
+            dim.dim_value if dim.dim_value > 0 else dim.dim_param.strip("?") or None
+            for dim in tensor.shape.dim
+        ),
+    )
+
+
+def input_values(
+    model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Bring values of inputs into the types and shapes that the model declares.
+
+    A scalar fills a shape that is known. Raises ``ModelError`` if an input is unknown, or a value
+    does not fit.
+    """
+    import onnx
+
+    inputs = {value.name: value for value in true_inputs(model)}
+    if unknown := sorted(set(given) - set(inputs)):
+        raise ModelError(
+            f"constants names the input {unknown[0]!r}: the model has {', '.join(inputs)}"
+        )
+    values = {}
+    for name, value in given.items():
+        stated = declared_input(inputs[name]).stated(dims)
+        kind = onnx.helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
+        array = _converted(name, value, kind)
+        shape = [each for each in stated or () if isinstance(each, int)]
+        if not array.shape and stated is not None and len(shape) == len(stated):
+            array = np.full(shape, array)
+        if not fits(stated, array.shape):
+            shown = ", ".join("?" if each is None else str(each) for each in stated or ())
+            raise ModelError(
+                f"constants gives {name!r} a value of shape {array.shape}: the model has "
+                f"({shown}), so that a list of that shape is expected"
+            )
+        values[name] = array
+    return values
+
+
+def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
+    """A value in the type of an input. Raises ``ModelError`` if that does not hold it."""
+    try:
+        given = np.asarray(value)
+        with np.errstate(invalid="ignore"):  # Of a NaN for an integer, which is refused below.
+            array = given.astype(kind)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
+    # A whole number may be written as a floating-point one; other types round.
+    if kind.kind in "iub" and not np.array_equal(array, given):
+        raise ModelError(
+            f"constants gives {name!r} the value {value!r}: the model takes {kind}, which does not "
+            "hold it"
+        )
+    return array
+
+
+def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
+    """Say why a model cannot be imported, and which inputs to bind, in one sentence.
+
+    ``is_open``: whether the model leaves extents to choose.
+    """
+    node = _failing_node(error)
+    if isinstance(error, UnknownExtent):
+        text = f"{first_line(error)}; {_binding(model, error.values)}"
+    elif isinstance(error, WrongExtent):
+        remedy = "pass other extents with dims= or shapes= (--dim, --shape), or " * is_open
+        text = f"{first_line(error)}; {remedy}export the model without it"
+    elif isinstance(error, UnsupportedNode):
+        text = f"{first_line(error)}; {error.remedy}"
+    else:
+        where = f" {named(node)} of" if node is not None else ""
+        text = f"TVM's ONNX importer cannot import{where} the model: {first_line(error)}"
+    if node is not None and node.op_type in DECIDED:
+        text += ", or bind the input that decides it with constants={name: value} (--constant)"
+    return text
+
+
+def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
+    """The remedy where some values decide an extent."""
+    names = deciding_inputs(model.graph, values)
+    if not names:
+        return (
+            "its extents depend on data: export the model with fixed ones, or bind an input that "
+            "decides them with constants={name: value} (--constant NAME=VALUE)"
+        )
+    several = len(names) > 1
+    given = ", ".join(f"{name!r}: value" for name in names)
+    options = " ".join(f"--constant {name}=VALUE" for name in names)
+    listed = " and ".join(repr(name) for name in names)
+    return (
+        f"the input{'s' * several} {listed} decide{'s' * (not several)} it: bind "
+        f"{'them' if several else 'it'} with constants={{{given}}} ({options})"
+    )
+
+
+def _failing_node(error: BaseException) -> Any:
+    """The node that the importer was at, from the frames that the error came through."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "_construct_nodes":
+            return frame.f_locals.get("node")
+    return None

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX model as a model to tune."""
+
+import contextlib
+import io
+import os
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tvm.ir import IRModule
+
+from ...compat.quiet import without_lines
+from ...model.integers.integer_products import compute_in_integers
+from ...model.integers.products import count_products
+from ...session.errors import ModelError
+from ..byte_probe import rounds_to_bytes
+from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
+from ..imported import ImportedModel, check_inputs, first_line
+from .byte_products import with_exact_others
+from .given_inputs import declared_input, input_values, refusal
+from .in_place import mark_given, named_pairs, share_pasts
+from .inputs import true_inputs
+from .operators import more_operators
+from .reference import first_different_node, onnx_runtime
+from .simplify import bound_in_order, simplify_onnx
+from .zip_maps import without_zip_maps
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def load_onnx(path: str) -> "onnx.ModelProto":
+    """Read an ONNX file. Raises ``ModelError`` if the file holds no ONNX model."""
+    import onnx
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise ModelError(f"model {path!r} is no ONNX file: {first_line(error)}") from error
+    try:
+        onnx.load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
+    except Exception as error:
+        raise ModelError(
+            f"model {path!r} has weights in other files, which cannot be read: {first_line(error)}"
+        ) from error
+    if not model.graph.node:
+        raise ModelError(f"model {path!r} is no ONNX file: it has no operators")
+    return model
+
+
+def import_onnx(
+    model: "onnx.ModelProto",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 1,
+    *,
+    dims: Mapping[str, int] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    in_place: Mapping[str, str] | None = None,
+    path: str | None = None,
+) -> ImportedModel:
+    """Simplify an ONNX model and import it with TVM's frontend.
+
+    ONNX Runtime is the reference where it is installed and can load the model. Inputs with a value
+    among the constants are inputs no more; see ``named_pairs`` on those of ``in_place``. Raises
+    ``ModelError`` if an extent is missing, or the frontend cannot import the model.
+    """
+    model, zip_notes = without_zip_maps(model)
+    path = None if zip_notes else path
+    others = [value for value in true_inputs(model) if value.name not in (constants or {})]
+    declared = [declared_input(value) for value in others]
+    named = named_extents(declared, check_shapes(shapes or {}), check_dims(dims or {}))
+    values = input_values(model, constants or {}, named)
+    bound = resolve_shapes(declared, shapes or {}, dims or {})
+    is_open = any(
+        each.extents is None or not all(isinstance(extent, int) for extent in each.extents)
+        for each in declared
+    )
+    load = partial(_from_onnx, is_open=is_open)
+    outputs = [value.name for value in model.graph.output]
+    pairs = named_pairs(in_place or {}, list(bound), outputs)
+    marked, shared = share_pasts(model, pairs)
+    # ONNX Runtime reads and optimizes a large model for seconds.
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(onnx_runtime, model, list(bound), values, threads, path, shared)
+        model = with_exact_others(marked, keeps_bytes=rounds_to_bytes())
+        try:
+            simplified = simplify_onnx(model, bound, values)
+        except ValueError as error:
+            raise ModelError(f"the model's graph is damaged: {error}") from error
+        mod = load(simplified.model)
+        if pairs:
+            mod = mark_given(mod, pairs, list(bound), outputs)
+        reference, problem = started.result()
+    notes = zip_notes + simplified.notes
+    counts = count_products(compute_in_integers()(mod))
+    if counts.dequantized:
+        notes += (
+            f"{counts.dequantized} of {counts.in_integers + counts.dequantized} quantized "
+            "convolutions and matrix products are not computed in 8 bits: they have several "
+            "groups, weights that are no constant bytes, or activations of floats, of 16 bits or "
+            "of many scales",
+        )
+    original = None
+    if reference is None:
+        try:
+            original = load(bound_in_order(model, bound, values))
+        except ModelError:
+            notes += ("only the simplified model can be imported: it is its own reference",)
+    if problem:
+        notes += (
+            f"ONNX Runtime cannot load the model ({problem}): outputs are compared with those of "
+            "the untouched import",
+        )
+    specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
+    locate = partial(first_different_node, simplified.model, list(bound), load)
+    return ImportedModel(
+        mod, tuple(specs), reference, original, notes, locate if reference else None
+    )
+
+
+def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
+    from tvm.relax.frontend.onnx import from_onnx
+
+    message = ""
+    # The frontend prints its inputs and TVM the state of its builder; what matters is in the error.
+    with (
+        more_operators,
+        without_lines("BlockBuilder destroyed"),
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            return from_onnx(model, shape_dict=_empty_inputs(model))
+        # It raises errors of all kinds for what it cannot import.
+        except Exception as error:
+            message = refusal(model, error, is_open)
+            # The builder ends here, and its lines with it.
+            traceback.clear_frames(error.__traceback__)
+    raise ModelError(message)
+
+
+def _empty_inputs(model: "onnx.ModelProto") -> dict[str, list[int]]:
+    """The shapes of the inputs with an extent of 0, which TVM's frontend takes for an open one."""
+    shapes = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input}
+    return {
+        name: [int(dim.dim_value) for dim in dims]
+        for name, dims in shapes.items()
+        if all(dim.HasField("dim_value") for dim in dims) and not all(d.dim_value for d in dims)
+    }

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters for ensembles of trees, by ONNX Runtime's rules (``tree_ensemble_aggregator.h``)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+
+from ......model.scheduled import emit_scheduled
+from ...operands import UnsupportedNode, dtype_of, shape_of, text
+from .ensemble import Array, Ensemble, pack
+from .scores import Labels, pair, transform_of, transformed
+from .tree_attributes import by_number, by_tree_and_node, numbers_of
+from .walk import Walk, walk
+
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""What is made of the weights of a target, by the numbers of ``TreeEnsemble``."""
+
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+"""What is done to scores, by the numbers of ``TreeEnsemble``, as ONNX Runtime has them: ONNX's
+definition has the second and the third the other way round."""
+
+
+class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsembleRegressor``."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        ensemble = by_tree_and_node(attr, "target", dtype)
+        base = numbers_of(attr, "base_values", dtype)
+        aggregate, targets = text(attr, "aggregate_function", "SUM"), int(attr["n_targets"])
+        scores = _aggregated(bb, rows, ensemble, targets, aggregate, base)
+        return _regressed(bb, scores, transform_of(attr), "float32")
+
+
+class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsemble``, of version 5."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        aggregate, transform = (
+            _named(attr, name, names, default)
+            for name, names, default in (
+                ("aggregate_function", _AGGREGATES, 1),
+                ("post_transform", _TRANSFORMS, 0),
+            )
+        )
+        ensemble, targets = by_number(attr, dtype), int(attr["n_targets"])
+        scores = _aggregated(bb, rows, ensemble, targets, aggregate, np.zeros(0, dtype))
+        return _regressed(bb, scores, transform, dtype)
+
+
+class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
+    """Converts ``TreeEnsembleClassifier``, whose classes without any weight have no score."""
+
+    @classmethod
+    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
+        labels = Labels(attr, "classlabels_int64s")
+        rows = _rows(bb, inputs[0])
+        dtype = dtype_of(rows)
+        ensemble = by_tree_and_node(attr, "class", dtype)
+        base, transform = numbers_of(attr, "base_values", dtype), transform_of(attr)
+        classes = len(labels)
+        if classes > 2:
+            return _of_many(bb, rows, ensemble, labels, base, transform)
+        sums = _sums(bb, rows, ensemble, classes, "SUM")
+        if classes == 1:
+            return _of_one(bb, sums, labels, base, transform)
+        return _of_two(bb, sums, ensemble, labels, base, transform)
+
+
+def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> Any:
+    """Label and score where there is one class: the label is 0 or 1, whatever its own is."""
+    if len(base) > 1:
+        raise UnsupportedNode(f"it has {len(base)} base_values for one class: expected one")
+    scores = _plus(bb, sums, base)
+    is_first = bb.emit(relax.op.greater(scores, _zero(scores)))
+    kept = transform if transform == "PROBIT" else "NONE"
+    label = labels.of_condition(bb, is_first, 0, 1)
+    return relax.Tuple([label, transformed(bb, scores, kept)])
+
+
+def _of_two(
+    bb: Any, sums: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
+) -> Any:
+    """Label and scores of two classes, of which one may have no weight at all."""
+    weighted = set(ensemble.targets.tolist())
+    if any(not _is_always(ensemble, number) for number in weighted):
+        raise UnsupportedNode(
+            "one of its two classes has a weight in some leaves of each tree only"
+        )
+    has_second = 1 in weighted
+    both = [bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)]
+    is_binary = len(weighted) == 1
+    all_positive = bool((ensemble.weights >= 0).all())
+    if len(base) == 2 and has_second:
+        both[1] = _plus(bb, both[0], base[1:])
+        both[0] = bb.emit(relax.op.negative(both[1])) if 0 in weighted else both[0]
+    elif len(base) and 0 in weighted:
+        both[0] = _plus(bb, both[0], base[:1])
+    limit = relax.const(0.5 if is_binary and all_positive else 0.0, dtype_of(sums))
+    is_second = bb.emit(relax.op.greater(both[has_second], limit))
+    label = labels.of_condition(bb, is_second, *(labels.values if is_binary else (0, 1)))
+    if has_second or len(base) == 2:
+        scores = bb.emit(relax.op.concat(both, axis=1))
+        return relax.Tuple([label, transformed(bb, scores, transform)])
+    return relax.Tuple(
+        [label, pair(bb, both[0], "rest" if all_positive else "negative", transform)]
+    )
+
+
+def _of_many(
+    bb: Any, rows: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
+) -> Any:
+    """Label and scores of three classes or more: the label is that of the largest score."""
+    classes = len(labels)
+    if len(base) not in (0, classes):
+        raise UnsupportedNode(f"it has {len(base)} base_values for {classes} classes")
+    scores = _plus(bb, _sums(bb, rows, ensemble, classes, "SUM"), base)
+    ranked = scores
+    if not len(base) and not _all_always(ensemble, classes):
+        # ONNX Runtime does not choose a class that has no weight in the leaves of a row.
+        is_reached = _reached(bb, rows, ensemble, classes)
+        lowest = relax.const(float(np.finfo(dtype_of(scores)).min), dtype_of(scores))
+        ranked = bb.emit(relax.op.where(is_reached, scores, lowest))
+    return relax.Tuple([labels.of_largest(bb, ranked), transformed(bb, scores, transform)])
+
+
+def _rows(bb: Any, data: Any) -> Any:
+    """The features as rows of floats; one axis is one row."""
+    shape = shape_of(data)
+    if len(shape) not in (1, 2):
+        raise UnsupportedNode(f"its input has the shape {tuple(shape)}: expected one of 2 axes")
+    if dtype_of(data) != "float64":
+        data = bb.emit(relax.op.astype(data, "float32"))
+    return data if len(shape) == 2 else bb.emit(relax.op.reshape(data, [1, *shape]))
+
+
+def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default: int) -> str:
+    """The name that a number stands for."""
+    number = int(attributes.get(name, default))
+    if not 0 <= number < len(names):
+        raise UnsupportedNode(f"its {name} is {number}: expected 0 to {len(names) - 1}")
+    return names[number]
+
+
+def _aggregated(
+    bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str, base: Array
+) -> Any:
+    """The values of all targets, base values included."""
+    if len(base) not in (0, targets):
+        raise UnsupportedNode(f"it has {len(base)} base_values for {targets} targets")
+    if aggregate not in _AGGREGATES:
+        names = ", ".join(_AGGREGATES)
+        raise UnsupportedNode(f"its aggregate_function is {aggregate!r}: expected {names}")
+    sums = _sums(bb, rows, ensemble, targets, aggregate)
+    if aggregate == "AVERAGE":
+        count = relax.const(float(len(ensemble.roots)), dtype_of(sums))
+        sums = bb.emit(relax.op.divide(sums, count))
+    is_reached = None
+    if aggregate in ("MIN", "MAX"):
+        is_reached = bb.emit(relax.op.isfinite(sums))
+    elif len(base) and targets > 1 and not _all_always(ensemble, targets):
+        is_reached = _reached(bb, rows, ensemble, targets)
+    if is_reached is None:
+        return _plus(bb, sums, base)
+    if targets == 1:
+        return _plus(bb, bb.emit(relax.op.where(is_reached, sums, _zero(sums))), base)
+    # ONNX Runtime adds no base value to a target that a row has no weight of.
+    return bb.emit(relax.op.where(is_reached, _plus(bb, sums, base), _zero(sums)))
+
+
+def _regressed(bb: Any, scores: Any, transform: str, dtype: str) -> Any:
+    """The output of a regressor: of one target, one transform alone is done."""
+    if transform == "NONE" or (shape_of(scores)[1] == 1 and transform != "PROBIT"):
+        return relax.op.astype(scores, dtype)
+    return relax.op.astype(bb.emit(transformed(bb, scores, transform)), dtype)
+
+
+def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) -> Any:
+    """The sums, or the smallest or largest, of the weights of each target, (rows, targets)."""
+    starts = {"MIN": np.inf, "MAX": -np.inf}
+    start = starts.get(aggregate, 0.0)
+    (count, width), dtype = shape_of(rows), dtype_of(rows)
+    if not _is_among(ensemble.features, width):
+        raise UnsupportedNode(
+            f"it reads feature {ensemble.features.max()}, and its input has {width}"
+        )
+    links = np.concatenate([ensemble.roots, ensemble.on_true, ensemble.on_false])
+    if not _is_among(links, len(ensemble.modes)):
+        raise UnsupportedNode("one of its roots or children is no node")
+    if not len(ensemble.targets) or not _is_among(ensemble.targets, targets):
+        raise UnsupportedNode(f"its targets are not all among {targets}")
+    if start and not np.isfinite(ensemble.weights).all():
+        raise UnsupportedNode("it has a weight that is not finite")
+    packed = pack(ensemble, targets, start)
+    settings = Walk(
+        count,
+        len(packed.roots),
+        targets,
+        dtype,
+        start,
+        aggregate.lower() if start else "sum",
+        packed.has_missing,
+    )
+    arrays = [packed.nodes, packed.roots, packed.weights]
+    arrays += [] if packed.targets is None else [packed.targets]
+    constants = [relax.const(each, str(each.dtype)) for each in arrays]
+    return emit_scheduled(
+        bb, lambda *tensors: walk(settings, tensors), [rows, *constants], "tree_ensemble"
+    )
+
+
+def _is_among(numbers: Array, count: int) -> bool:
+    """True if all numbers are from 0 to below a count."""
+    return bool(((numbers >= 0) & (numbers < count)).all())
+
+
+def _reached(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
+    """Whether a target has any weight in the leaves of a row."""
+    ones = replace(ensemble, weights=np.ones_like(ensemble.weights))
+    counts = _sums(bb, rows, ones, targets, "SUM")
+    return bb.emit(relax.op.greater(counts, _zero(counts)))
+
+
+def _all_always(ensemble: Ensemble, targets: int) -> bool:
+    return all(_is_always(ensemble, target) for target in range(targets))
+
+
+def _is_always(ensemble: Ensemble, target: int) -> bool:
+    """True if all leaves of some tree have a weight of a target."""
+    owned = np.zeros(len(ensemble.modes), bool)
+    owned[ensemble.owners[ensemble.targets == target]] = True
+    for root in ensemble.roots:
+        seen, nodes = np.zeros(len(owned), bool), np.array([root])
+        while len(nodes):
+            seen[nodes] = True
+            inner = nodes[ensemble.modes[nodes] >= 0]
+            children = np.unique(
+                np.concatenate([ensemble.on_true[inner], ensemble.on_false[inner]])
+            )
+            nodes = children[~seen[children]]
+        if owned[seen & (ensemble.modes < 0)].all():
+            return True
+    return False
+
+
+def _plus(bb: Any, scores: Any, base: Array) -> Any:
+    """Scores with base values added; without any, as they are."""
+    if not len(base):
+        return scores
+    return bb.emit(relax.op.add(scores, relax.const(base.reshape(1, -1), dtype_of(scores))))
+
+
+def _zero(value: Any) -> Any:
+    return relax.const(0.0, dtype_of(value))

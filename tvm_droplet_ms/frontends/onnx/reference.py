@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime as what an ONNX model is checked against, and the node where TVM differs."""
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvm.ir import IRModule
+
+from ...deviation import deviation
+from ..byte_probe import rounds_to_bytes
+from ..imported import Arrays, Reference, Run, first_line
+from .byte_products import has_lower_levels, with_exact_others
+from .halves import half_types, to_float32
+from .moved_weights import move_weights
+from .order import named
+
+if TYPE_CHECKING:
+    import onnx
+
+QUANTIZED = {
+    *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
+    *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"),
+}
+"""Operators that round values to steps."""
+
+EIGHT_BITS = 2.0**-9
+"""Half a step of eight bits, relative to the largest value."""
+
+LIMIT = 1e-2
+"""The deviation of a node's output that is no rounding."""
+
+
+def onnx_runtime(
+    model: "onnx.ModelProto",
+    names: Sequence[str],
+    constants: Mapping[str, np.ndarray],
+    threads: int,
+    path: str | None = None,
+    shared: Mapping[str, str] | None = None,
+) -> tuple[Reference | None, str | None]:
+    """Load a model as it came with ONNX Runtime, to be given the inputs of these names in order.
+
+    ``shared``: outputs that get the memory of an input, by its name. Returns no reference where
+    ONNX Runtime is missing or cannot load the model, and then why it cannot.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return None, None
+
+    def session(source: str | bytes, *, literal: bool = False) -> Any:
+        if literal:
+            # Some operators of int8 have no exact form; their usual one does not overflow.
+            with contextlib.suppress(Exception):
+                return session_of(source, literal=True, exact=True)
+        return session_of(source, literal=literal)
+
+    def session_of(source: str | bytes, *, literal: bool, exact: bool = False) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4
+        if exact:
+            # Otherwise it adds up pairs of products in 16 bits without VNNI, and they overflow.
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        if literal:
+            # Otherwise it computes a quantized model in integers, which round in another way.
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    def load(source: "onnx.ModelProto", path: str | None, literal: bool) -> Any:
+        open_session = functools.partial(session, literal=literal)
+        return open_session(path) if path else _from_memory(source, open_session)
+
+    halves = half_types(model)
+    makes_bytes = has_lower_levels(model)
+    is_changed = makes_bytes or bool(halves.anywhere)
+
+    def in_float32() -> "onnx.ModelProto":
+        if not is_changed:
+            return model
+        whole = to_float32(model, borders=False) if halves.anywhere else model
+        return with_exact_others(whole, keeps_bytes=rounds_to_bytes())
+
+    # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
+    try:
+        loaded = load(in_float32(), None if is_changed else path, True)
+    except Exception as error:
+        return None, first_line(error)
+    fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
+
+    def run_in(session: Any, inputs: Sequence[np.ndarray]) -> Arrays:
+        given = {
+            name: _as_float32(value, name, halves.inputs)
+            for name, value in zip(names, inputs, strict=True)
+        }
+        return [
+            np.asarray(value).astype(_numpy_type(halves.outputs[output.name]))
+            if output.name in halves.outputs
+            else value
+            for output, value in zip(
+                session.get_outputs(), _run(session, given | fixed, shared or {}), strict=True
+            )
+        ]
+
+    @functools.cache
+    def with_moved_weights(seed: int) -> Run:
+        moved = move_weights(in_float32(), np.random.default_rng(seed))
+        return functools.partial(run_in, load(moved, None, True))
+
+    @functools.cache
+    def as_it_came() -> Any:
+        return load(model, path, False)
+
+    def fastest(inputs: Sequence[np.ndarray]) -> Arrays:
+        given = dict(zip(names, inputs, strict=True)) | dict(constants)
+        return _run(as_it_came(), given, shared or {})
+
+    is_quantized = makes_bytes or any(node.op_type in QUANTIZED for node in model.graph.node)
+    differs = is_quantized or "float16" in halves.anywhere
+    rounding = EIGHT_BITS if is_quantized else 0.0
+    reference = Reference(
+        "ONNX Runtime",
+        functools.partial(run_in, loaded),
+        fastest if differs else None,
+        rounding,
+        with_moved_weights,
+    )
+    return reference, None
+
+
+def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str]) -> Arrays:
+    """Run a session; ``shared`` as of ``onnx_runtime``."""
+    if not shared:
+        outputs: Arrays = session.run(None, given)
+        return outputs
+    from onnxruntime import OrtValue
+
+    # An OrtValue of the CPU is the array itself, which keeps its values here.
+    values = {name: OrtValue.ortvalue_from_numpy(np.array(each)) for name, each in given.items()}
+    memory = {output: values[name] for name, output in shared.items()}
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for each in session.get_outputs():
+        if each.name in memory:
+            binding.bind_ortvalue_output(each.name, memory[each.name])
+        else:
+            binding.bind_output(each.name)
+    session.run_with_iobinding(binding)
+    return [np.array(value) for value in binding.copy_outputs_to_cpu()]
+
+
+def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:
+    """A session for a model that is in no file; beyond 2 GB its weights go into one."""
+    import onnx
+
+    try:
+        serialized = model.SerializeToString()
+    # Its class is ValueError or EncodeError, by the version of protobuf.
+    except Exception:
+        copy = type(model)()
+        copy.CopyFrom(model)  # Saving with external data empties the weights.
+        with tempfile.TemporaryDirectory(prefix="droplet_onnx_") as folder:
+            path = str(Path(folder) / "model.onnx")
+            onnx.save_model(copy, path, save_as_external_data=True, location="weights")
+            return session(path)
+    return session(serialized)
+
+
+def _as_float32(value: np.ndarray, name: str, halves: Mapping[str, str]) -> np.ndarray:
+    return value.astype(np.float32) if name in halves else value
+
+
+def _numpy_type(name: str) -> Any:
+    if name != "bfloat16":
+        return name
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def first_different_node(
+    model: "onnx.ModelProto",
+    names: Sequence[str],
+    load: Callable[["onnx.ModelProto"], IRModule],
+    inputs: Sequence[np.ndarray],
+    compile_mod: Callable[[IRModule], Callable[[Sequence[np.ndarray]], Arrays]],
+) -> str:
+    """The first node whose output TVM and ONNX Runtime compute differently, in words.
+
+    Empty where none does, or ONNX Runtime cannot run the model. ``load``: the importer.
+    ``compile_mod``: compiles a module, without any pass of ours and without schedules.
+    """
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    values = [*inferred.value_info, *inferred.output]
+    floats = {
+        value.name: value
+        for value in values
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    makers = [
+        (node, output) for node in model.graph.node for output in node.output if output in floats
+    ]
+    exposed = type(model)()
+    exposed.CopyFrom(model)
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(floats[output] for _, output in makers)
+    reference, _ = onnx_runtime(exposed, names, {}, 1)
+    if reference is None or not makers:
+        return ""
+    found = compile_mod(load(exposed))(inputs)
+    for (node, _), ours, theirs in zip(makers, found, reference.run(inputs), strict=True):
+        if deviation(ours, theirs) > LIMIT:
+            return named(node)
+    return ""

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers and inputs that a module changes, made inputs and outputs.
+
+A compiled model has no state. TVM's importer drops what a module writes into a buffer or an input
+(``exported_program_translator.py``), and a counter would give the same number on each call.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...session.errors import ModelError
+
+_MOST_NAMES = 4
+"""The most names that a sentence lists."""
+
+
+def merge_aliases(torch: Any, program: Any) -> None:
+    """Take tensors that are the same memory for one, in place.
+
+    The cache of transformers is registered as buffers, and written through other references, which
+    the export takes for constants of their own. PyTorch decomposes no such program.
+    """
+    held = _held(program)
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    firsts: dict[Any, Any] = {}
+    merged = []
+    # Buffers come before constants, and keep their names.
+    for spec in program.graph_signature.input_specs:
+        tensor = held.get(spec.target)
+        if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+            continue
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        first = firsts.setdefault(key, spec)
+        if first is not spec:
+            nodes[spec.arg.name].replace_all_uses_with(nodes[first.arg.name])
+            program.graph.erase_node(nodes[spec.arg.name])
+            merged.append(spec)
+    if merged:
+        specs = program.graph_signature.input_specs
+        specs[:] = [spec for spec in specs if spec not in merged]
+        program.graph_module.recompile()
+
+
+def _held(program: Any) -> dict[str, Any]:
+    """The tensors that a program comes with, by name."""
+    return {**dict(program.named_buffers()), **program.state_dict, **program.constants}
+
+
+def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]:
+    """Export a decomposed program again, as one that changes nothing.
+
+    A buffer that it changes becomes an input behind the others. The new values of buffers and
+    inputs become outputs behind the others: those of buffers, in the order of the inputs, first.
+    Returns the program, a sentence for the user, and the names of the inputs whose new values are
+    the last outputs, in order; or the same program and none. Raises ``ModelError`` if the program
+    leaves extents open.
+    """
+    kinds = torch.export.graph_signature.OutputKind
+    returned = (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)
+    signature = program.graph_signature
+    changed = [spec for spec in signature.output_specs if spec.kind not in returned]
+    if not changed:
+        return program, [], []
+    names = _changed_names(torch, signature)
+    own = torch.export.graph_signature.InputKind.USER_INPUT
+    taken = [spec for spec in signature.input_specs if spec.kind is own]
+    buffers = [s for s in signature.input_specs if s.kind is not own and s.arg.name in names]
+    named = _some([repr(spec.target) for spec in changed])
+    noted = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    examples, fixed = {}, {}
+    for spec in (*taken, *buffers):
+        value = noted[spec.arg.name]
+        if not isinstance(value, torch.Tensor):
+            fixed[spec.arg.name] = getattr(spec.arg, "value", None)
+        elif all(isinstance(extent, int) for extent in value.shape):
+            examples[spec.arg.name] = torch.zeros(tuple(value.shape), dtype=value.dtype)
+        else:
+            raise ModelError(
+                f"the module changes {named} and leaves extents open: export it with fixed "
+                "extents, or return what it changes as outputs"
+            )
+    module = _functional(torch, program, set(examples), fixed, returned)
+    with torch.no_grad():
+        exported = torch.export.export(module, (), examples, strict=False)
+    inputs = _some([spec.arg.name for spec in buffers])
+    written = [spec.arg.name for spec in (*buffers, *taken) if spec.arg.name in names]
+    as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
+    note = (
+        f"the module changes {named}: a compiled model has no state, so {as_inputs}the new values "
+        "are outputs behind the others"
+    )
+    return exported, [note], written
+
+
+def _changed_names(torch: Any, signature: Any) -> dict[str, int]:
+    """The inputs of a program, buffers among them, that it changes: where their new values are.
+
+    By the names of the nodes: a buffer and an input may have one name.
+    """
+    kinds = torch.export.graph_signature.OutputKind
+    own = torch.export.graph_signature.InputKind.USER_INPUT
+    of_held = {s.target: s.arg.name for s in signature.input_specs if s.kind is not own}
+    places = {}
+    for place, spec in enumerate(signature.output_specs):
+        if spec.kind is kinds.USER_INPUT_MUTATION:
+            places[spec.target] = place
+        elif spec.kind not in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT):
+            places[of_held[spec.target]] = place
+    return places
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names of a list, for a sentence."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + f" and {more} more" * (more > 0)
+
+
+def _functional(
+    torch: Any, program: Any, given: set[str], fixed: dict[str, Any], returned: tuple[Any, ...]
+) -> Any:
+    """A module that runs a program on its inputs and buffers by name.
+
+    ``given``: the names of the inputs. ``fixed``: the values of those that are no tensors.
+    ``returned``: the kinds of outputs that come first.
+    """
+    inner, signature = program.graph_module, program.graph_signature
+    held = _held(program)
+
+    class Functional(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for spec in signature.input_specs:
+                if spec.arg.name not in given and spec.arg.name not in fixed:
+                    self.register_buffer(spec.arg.name, held[spec.target].detach())
+
+        def forward(self, **inputs: Any) -> Any:
+            names = [spec.arg.name for spec in signature.input_specs]
+            values = [
+                inputs[name]
+                if name in given
+                else fixed[name]
+                if name in fixed
+                else getattr(self, name)
+                for name in names
+            ]
+            outputs = inner(*values)
+            specs = signature.output_specs
+            first = [v for s, v in zip(specs, outputs, strict=True) if s.kind in returned]
+            places = _changed_names(torch, signature)
+            # Those of buffers first, in the order of the inputs.
+            own = torch.export.graph_signature.InputKind.USER_INPUT
+            order = sorted(signature.input_specs, key=lambda spec: spec.kind is own)
+            changed = [places[s.arg.name] for s in order if s.arg.name in places]
+            return (*first, *(outputs[place] for place in changed))
+
+    return Functional().eval()

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Complex numbers as pairs of real ones, for the operators that spectra are made of."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...session.errors import ModelError
+
+_EXPECTED = (
+    "expected transforms, products, absolute values, and real and imaginary parts; export the "
+    "model up to its spectrum"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A complex tensor. ``parts``: the real and the imaginary part, along a last axis of two."""
+
+    parts: Any
+
+
+def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an operator of PyTorch on tensors and pairs; a pair where its result is complex.
+
+    Raises ``ModelError``, which names the operator, if it is not known for complex numbers.
+    """
+    name = getattr(target, "__name__", str(target))
+    args = [_paired(torch, arg) for arg in args]
+    if name in _TRANSFORMS:
+        return _TRANSFORMS[name](torch, *args, **kwargs)
+    dtype = kwargs.get("dtype")
+    if dtype is not None and dtype.is_complex:
+        if name != "_to_copy.default":
+            raise ModelError(f"the model makes complex numbers by {name}: {_EXPECTED}")
+        return Pair(_parts(torch, args[0]))
+    leaves = torch.utils._pytree.tree_leaves(args, is_leaf=lambda each: isinstance(each, Pair))
+    if not any(isinstance(leaf, Pair) for leaf in leaves):
+        return target(*args, **kwargs)
+    if name in _OF_PAIRS:
+        return _OF_PAIRS[name](torch, *args, **kwargs)
+    if name in _SHAPING:
+        return _SHAPING[name](target, *args, **kwargs)
+    raise ModelError(f"the model computes {name} of complex numbers: {_EXPECTED}")
+
+
+def _paired(torch: Any, value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        return Pair(torch.view_as_real(value))
+    return value
+
+
+def _matrices(torch: Any, length: int, sign: int, dtype: Any) -> tuple[Any, Any]:
+    """The cosines and the sines of a discrete Fourier transform."""
+    turns = torch.arange(length)[:, None] * torch.arange(length) % length
+    angle = (2 * math.pi / length) * turns.double()
+    return angle.cos().to(dtype), (sign * angle.sin()).to(dtype)
+
+
+def _transformed(torch: Any, parts: Any, axis: int, sign: int) -> Any:
+    """The transform of pairs along one axis, as one product with a constant matrix."""
+    length = parts.shape[axis]
+    cosines, sines = _matrices(torch, length, sign, parts.dtype)
+    real = torch.stack([cosines, sines], -1)
+    imaginary = torch.stack([-sines, cosines], -1)
+    matrix = torch.stack([real, imaginary], 1).reshape(2 * length, 2 * length)
+    moved = parts.movedim(axis, -2)
+    product = moved.reshape(*moved.shape[:-2], 2 * length) @ matrix
+    return product.reshape(*moved.shape[:-2], length, 2).movedim(-2, axis)
+
+
+def _norm(mode: int, count: int) -> float:
+    """The factor of PyTorch's ``fft_norm_mode``: none, by the root, by the count."""
+    return (1.0, count**-0.5, 1.0 / count)[mode]
+
+
+def _real_to_complex(torch: Any, x: Any, axes: Sequence[int], mode: int, one_sided: bool) -> Pair:
+    axes = [axis % x.dim() for axis in axes]
+    last = axes[-1]
+    length = x.shape[last]
+    cosines, sines = _matrices(torch, length, -1, x.dtype)
+    bins = length // 2 + 1 if one_sided else length
+    matrix = torch.stack([cosines[:, :bins], sines[:, :bins]], -1).reshape(length, 2 * bins)
+    product = x.movedim(last, -1) @ matrix
+    parts = product.reshape(*product.shape[:-1], bins, 2).movedim(-2, last)
+    for axis in axes[:-1]:
+        parts = _transformed(torch, parts, axis, -1)
+    return Pair(parts * _norm(mode, math.prod(x.shape[axis] for axis in axes)))
+
+
+def _complex_to_complex(torch: Any, x: Any, axes: Sequence[int], mode: int, forward: bool) -> Pair:
+    parts = x.parts if isinstance(x, Pair) else torch.stack([x, torch.zeros_like(x)], -1)
+    rank = parts.dim() - 1
+    for axis in axes:
+        parts = _transformed(torch, parts, axis % rank, -1 if forward else 1)
+    return Pair(parts * _norm(mode, math.prod(parts.shape[axis % rank] for axis in axes)))
+
+
+def _complex_to_real(torch: Any, x: Pair, axes: Sequence[int], mode: int, length: int) -> Any:
+    parts = x.parts
+    rank = parts.dim() - 1
+    for axis in axes[:-1]:
+        parts = _transformed(torch, parts, axis % rank, 1)
+    last = axes[-1] % rank
+    bins = length // 2 + 1
+    cosines, sines = _matrices(torch, length, 1, parts.dtype)
+    # Bins between the first and the one of half the length stand for their conjugates, too.
+    weights = torch.full((bins, 1), 2.0, dtype=parts.dtype)
+    weights[0] = 1.0
+    if length % 2 == 0:
+        weights[-1] = 1.0
+    matrix = torch.stack([weights * cosines[:bins], -weights * sines[:bins]], 1)
+    moved = parts.movedim(last, -2)
+    product = moved.reshape(*moved.shape[:-2], 2 * bins) @ matrix.reshape(2 * bins, length)
+    count = math.prod(parts.shape[axis % rank] for axis in axes[:-1]) * length
+    return product.movedim(-1, last) * _norm(mode, count)
+
+
+_TRANSFORMS: dict[str, Callable[..., Any]] = {
+    "_fft_r2c.default": _real_to_complex,
+    "_fft_c2c.default": _complex_to_complex,
+    "_fft_c2r.default": _complex_to_real,
+    "view_as_complex.default": lambda torch, x: Pair(x),
+    "complex.default": lambda torch, real, imaginary: Pair(torch.stack([real, imaginary], -1)),
+    "polar.default": lambda torch, size, angle: Pair(
+        torch.stack([size * angle.cos(), size * angle.sin()], -1)
+    ),
+}
+
+
+def _product(torch: Any, one: Any, other: Any) -> Pair:
+    if not isinstance(one, Pair):
+        one, other = other, one
+    if not isinstance(other, Pair):
+        factor = other[..., None] if isinstance(other, torch.Tensor) else other
+        return Pair(one.parts * factor)
+    (a, b), (c, d) = one.parts.unbind(-1), other.parts.unbind(-1)
+    return Pair(torch.stack([a * c - b * d, a * d + b * c], -1))
+
+
+def _sum(sign: int) -> Callable[..., Pair]:
+    def add(torch: Any, one: Any, other: Any) -> Pair:
+        return Pair(_parts(torch, one) + sign * _parts(torch, other))
+
+    return add
+
+
+def _parts(torch: Any, value: Any) -> Any:
+    if isinstance(value, Pair):
+        return value.parts
+    return torch.stack([value, torch.zeros_like(value)], -1)
+
+
+_OF_PAIRS: dict[str, Callable[..., Any]] = {
+    "view_as_real.default": lambda torch, x: x.parts,
+    "real.default": lambda torch, x: x.parts[..., 0],
+    "imag.default": lambda torch, x: x.parts[..., 1],
+    "abs.default": lambda torch, x: x.parts.square().sum(-1).sqrt(),
+    "angle.default": lambda torch, x: torch.atan2(x.parts[..., 1], x.parts[..., 0]),
+    "_conj.default": lambda torch, x: Pair(x.parts * torch.tensor([1.0, -1.0])),
+    "mul.Tensor": _product,
+    "mul.Scalar": _product,
+    "div.Tensor": lambda torch, x, by: _product(torch, x, 1 / by),
+    "add.Tensor": _sum(1),
+    "sub.Tensor": _sum(-1),
+    "neg.default": lambda torch, x: Pair(-x.parts),
+    "sum.dim_IntList": lambda torch, x, axes, keep=False: Pair(
+        x.parts.sum([axis % (x.parts.dim() - 1) for axis in axes], keepdim=keep)
+    ),
+}
+
+
+def _along_axis(target: Any, x: Pair, axis: int = 0, *rest: Any, **kwargs: Any) -> Any:
+    """An operator whose second operand is an axis, or a list of them."""
+    rank = x.parts.dim() - 1
+    axes = [each % rank for each in axis] if isinstance(axis, list | tuple) else axis % rank
+    result = target(x.parts, axes, *rest, **kwargs)
+    return [Pair(each) for each in result] if isinstance(result, list | tuple) else Pair(result)
+
+
+def _split(target: Any, x: Pair, sizes: Any, axis: int = 0) -> list[Pair]:
+    return [Pair(each) for each in target(x.parts, sizes, axis % (x.parts.dim() - 1))]
+
+
+_SHAPING: dict[str, Callable[..., Any]] = {
+    "view.default": lambda target, x, shape: Pair(target(x.parts, [*shape, 2])),
+    "_unsafe_view.default": lambda target, x, shape: Pair(target(x.parts, [*shape, 2])),
+    "expand.default": lambda target, x, shape, **_: Pair(target(x.parts, [*shape, 2])),
+    "permute.default": lambda target, x, axes: Pair(
+        target(x.parts, [axis % len(axes) for axis in axes] + [len(axes)])
+    ),
+    "unsqueeze.default": lambda target, x, axis: Pair(target(x.parts, axis % x.parts.dim())),
+    "squeeze.dims": _along_axis,
+    "select.int": _along_axis,
+    "slice.Tensor": _along_axis,
+    "split_with_sizes.default": _split,
+    "getitem": lambda target, x, index: x[index],
+    "cat.default": lambda target, x, axis=0: Pair(
+        target([each.parts for each in x], axis % (x[0].parts.dim() - 1))
+    ),
+    "clone.default": lambda target, x, **_: x,
+    "alias.default": lambda target, x: x,
+}

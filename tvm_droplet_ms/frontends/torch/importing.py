@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an exported program to Relax."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...model.decoding.in_place import give_away
+from ...session.errors import ModelError
+from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
+from ..relax import bind_shapes
+from .changed_state import merge_aliases, return_changes
+from .constant_folding import fold_constants
+from .explicit_types import write_out_types
+from .loading import export_module, import_pytorch, unlifted
+from .open_extents import static_shapes
+from .retracing import leaves_open, retrace
+from .rules import decompose, drop_what_computes_nothing, refuse_random_numbers
+
+
+def import_torch(
+    model: Any,
+    example_inputs: Any = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int = 1,
+    dims: Mapping[str, int] | None = None,
+) -> ImportedModel:
+    """Import an exported program, or export a module with its example inputs and import that.
+
+    PyTorch is the reference. Raises ``ModelError`` if example inputs are missing, the module cannot
+    be exported, the model draws random numbers, or the frontend lacks an operator. What a module
+    changes is returned as outputs.
+    """
+    torch = import_pytorch()
+    notes: list[str] = []
+    program = model
+    if not isinstance(model, torch.export.ExportedProgram):
+        program, notes = export_module(torch, model, example_inputs, shapes or {})
+    try:
+        merge_aliases(torch, program)
+        simple = decompose(torch, program)
+        changeless, changes, written = return_changes(torch, simple)
+        if changes:
+            notes += changes
+            program, simple = changeless, decompose(torch, changeless)
+        half = _half_types(torch, simple)
+        fixed = static_shapes(torch, simple, shapes or {}, dims or {})
+        if half or _has_complex(torch, simple) or leaves_open(torch, simple, fixed):
+            program = retrace(torch, simple, fixed)
+            simple = decompose(torch, program)
+    except ModelError as error:
+        # The interpreter of PyTorch has added lines.
+        raise ModelError(first_line(error)) from error
+    except Exception as error:
+        raise ModelError(f"PyTorch cannot decompose the model: {first_line(error)}") from error
+    if half:
+        notes.append(
+            f"the model is of {' and '.join(half)}: it is computed in float32, its weights are "
+            "converted, its inputs and outputs have the types that it declares"
+        )
+    mod = bind_shapes(_relax_of(torch, simple), fixed)
+    if written:
+        kinds = getattr(mod["main"].ret_ty, "fields", [mod["main"].ret_ty])
+        mod = give_away(mod, dict(zip(written, range(len(kinds) - len(written), len(kinds)))))
+    return ImportedModel(
+        mod, check_inputs(mod), _reference(torch, program, threads), notes=tuple(notes)
+    )
+
+
+def _half_types(torch: Any, program: Any) -> list[str]:
+    """The narrow floating-point types that a program has."""
+    types = {value.dtype for value in _values(torch, program)}
+    return [name for name in ("float16", "bfloat16") if getattr(torch, name) in types]
+
+
+def _has_complex(torch: Any, program: Any) -> bool:
+    return any(value.is_complex() for value in _values(torch, program))
+
+
+def _values(torch: Any, program: Any) -> list[Any]:
+    """A tensor without data for each result in a program."""
+    nodes = program.graph_module.graph.nodes
+    found = (torch.utils._pytree.tree_leaves(node.meta.get("val")) for node in nodes)
+    return [value for leaves in found for value in leaves if isinstance(value, torch.Tensor)]
+
+
+def _relax_of(torch: Any, program: Any) -> Any:
+    from .importer import CheckedImporter
+
+    drop_what_computes_nothing(torch, program)
+    constants = fold_constants(torch, program)
+    refuse_random_numbers(torch, program)
+    write_out_types(torch, program)
+    importer = CheckedImporter(torch, constants)
+    importer.refuse_unknown(program)
+    try:
+        return importer.from_exported_program(
+            program,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
+        )
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"TVM's PyTorch frontend cannot import the model: {first_line(error)}"
+        ) from error
+
+
+def _reference(torch: Any, program: Any, threads: int) -> Reference:
+    module = unlifted(program)
+    tree = torch.utils._pytree
+    signature = program.graph_signature
+    constant_argument = torch.export.graph_signature.ConstantArgument
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    fixed = [
+        (isinstance(spec.arg, constant_argument), getattr(spec.arg, "value", None))
+        for spec in signature.input_specs
+        if spec.kind is kind
+    ]
+
+    def run(inputs: Sequence[np.ndarray]) -> Arrays:
+        tensors = iter([_as_tensor(torch, array) for array in inputs])
+        flat = [value if is_fixed else next(tensors) for is_fixed, value in fixed]
+        args, kwargs = tree.tree_unflatten(flat, program.call_spec.in_spec)
+        with _threads(torch, threads), torch.no_grad():
+            outputs = module(*args, **kwargs)
+        leaves = tree.tree_leaves(outputs)
+        return [_as_array(torch, leaf) for leaf in leaves if leaf is not None]
+
+    return Reference("PyTorch", run)
+
+
+@contextlib.contextmanager
+def _threads(torch: Any, count: int) -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _as_tensor(torch: Any, array: np.ndarray) -> Any:
+    """A tensor of the same shape, also without axes, and type, also bfloat16."""
+    whole = np.array(array, order="C")
+    if str(whole.dtype) == "bfloat16":
+        # NumPy knows the type by the package ml_dtypes, PyTorch by its own name.
+        return torch.from_numpy(whole.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(whole)
+
+
+def _as_array(torch: Any, value: Any) -> np.ndarray:
+    """An array of an output: a tensor, that may require gradients, or a number."""
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    tensor = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        array: np.ndarray = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array
+    array = tensor.numpy()
+    return array

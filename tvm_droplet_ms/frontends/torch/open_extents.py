@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extents that an exported program leaves open, and example inputs of other shapes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...session.errors import ModelError
+from ..extents import DeclaredInput, Dims, Shapes, fits, named_extents, resolve_shapes
+
+
+def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[str, list[int]]:
+    """The shapes of all inputs, from those that are given and the extents by name.
+
+    An open extent has the name of its symbol in the program, such as ``s77``: ``torch.export``
+    drops the name of a ``Dim``. Raises ``ModelError`` as ``resolve_shapes`` does, and if an extent
+    is outside of the range that the program states.
+    """
+    noted = {name: value.shape for name, value in _user_inputs(torch, program).items()}
+    plain = [DeclaredInput(name, tuple(map(_name, shape))) for name, shape in noted.items()]
+    known = named_extents(plain, shapes, dims)
+    _check_ranges(program, known)
+    # An extent may be a term of others, such as 2*s77.
+    declared = [
+        DeclaredInput(name, tuple(_value(extent, known) for extent in shape))
+        for name, shape in noted.items()
+    ]
+    return resolve_shapes(declared, shapes, dims)
+
+
+def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) -> Any:
+    """The example inputs of a program with other shapes; None if they have these already.
+
+    Values are repeated, so that indices stay within what they index.
+    """
+    leaves, structure = torch.utils._pytree.tree_flatten(examples)
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind]
+    other = {
+        number: shapes[name]
+        for number, (name, leaf) in enumerate(zip(names, leaves, strict=True))
+        if name in shapes and isinstance(leaf, torch.Tensor)
+        # Another number of axes is refused where the program is looked at.
+        if leaf.dim() == len(shapes[name]) and not fits(tuple(leaf.shape), shapes[name])
+    }
+    for number, shape in other.items():
+        leaves[number] = _resized(torch, leaves[number], shape)
+    return torch.utils._pytree.tree_unflatten(leaves, structure) if other else None
+
+
+def _resized(torch: Any, tensor: Any, shape: Sequence[int]) -> Any:
+    if 0 in tensor.shape:
+        return tensor.new_zeros(tuple(shape))
+    repeats = [-(-extent // old) for extent, old in zip(shape, tensor.shape, strict=True)]
+    return tensor.repeat(repeats)[tuple(slice(extent) for extent in shape)]
+
+
+def _user_inputs(torch: Any, program: Any) -> dict[str, Any]:
+    """A tensor without data for each input of a program that is a tensor."""
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
+    return {
+        node.name: node.meta["val"]
+        for node in program.graph_module.graph.nodes
+        if node.op == "placeholder" and node.name in names
+        if isinstance(node.meta.get("val"), torch.Tensor)
+    }
+
+
+def _name(extent: Any) -> int | str | None:
+    """A number, the name of a symbol, or None for a term of symbols."""
+    if isinstance(extent, int):
+        return extent
+    return str(extent) if extent.node.expr.is_Symbol else None
+
+
+def _value(extent: Any, known: Mapping[str, int]) -> int | str | None:
+    if isinstance(extent, int) or extent.node.expr.is_Symbol:
+        return _name(extent)
+    term = extent.node.expr
+    value = term.subs({each: known[str(each)] for each in term.free_symbols if str(each) in known})
+    return int(value) if value.is_Integer else None
+
+
+def _check_ranges(program: Any, known: Mapping[str, int]) -> None:
+    for symbol, allowed in program.range_constraints.items():
+        value = known.get(str(symbol))
+        # PyTorch states 2 for any extent, and takes 0 and 1 as well.
+        least = 0 if allowed.lower <= 2 else allowed.lower
+        if value is not None and not least <= value <= allowed.upper:
+            raise ModelError(
+                f"the extent {symbol} is {value}: the program was exported for {least} to "
+                f"{allowed.upper}; take one of those, or export it with another range"
+            )
