@@ -76,7 +76,7 @@ class MeasuredPrice:
         return self._price(kernel_of(graph, number, way), bound)
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
-        """The price of the conversion of a tensor from one layout to another."""
+        """The price of converting a tensor from one layout to another."""
         bound = self._bound.conversion(type_, source, target)
         return self._price(conversion_kernel(type_, source, target), bound)
 
