@@ -27,8 +27,8 @@ from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
 
 FEWEST_SEEN, LIKELY_QUANTILE = 3, 0.25
-"""The minimum number of timed kernels of a kind for predicting others of the kind, and the quantile
-of their ratios of time to roofline that is the prediction."""
+"""The minimum number of timed kernels of a kind before others of the kind are predicted from them,
+and the quantile of their ratios of time to roofline that serves as the prediction."""
 
 HOPE = 0.5
 """The fraction to which more trials are hoped to reduce a kernel's time, if its roofline allows.
