@@ -11,7 +11,7 @@ S = TypeVar("S")
 
 
 class Environment(Protocol[S]):
-    """A search problem. States are hashable, and equal states are identified."""
+    """A search problem. States are hashable, and equal states count as one."""
 
     def actions(self, state: S) -> Sequence[str]:
         """The actions that a state allows."""
@@ -26,7 +26,7 @@ class Environment(Protocol[S]):
         parts: int = 1,
         generator: np.random.Generator | None = None,
     ) -> S:
-        """Apply as much of the actions to a state as fits, to one part of it after the other."""
+        """Apply actions to a state part by part, even partially, as far as they fit."""
 
     def cost(self, state: S) -> float:
         """The cost of a state, which the search minimizes."""

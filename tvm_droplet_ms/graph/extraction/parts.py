@@ -134,4 +134,5 @@ def needed_classes(problem: Problem) -> set[int]:
 
 
 def operands_of(choice: Choice) -> tuple[int, ...]:
+    """The distinct classes that a choice needs."""
     return tuple(dict.fromkeys(number for number, _ in choice.needs))

@@ -181,7 +181,7 @@ def _nested_permutes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _nested_reshapes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A reshape of a reshape is one reshape or the identity. Expand_dims and squeeze count too."""
+    """A reshape of a reshape is one reshape or the identity; also for expand_dims and squeeze."""
     for number, node in graph.named(*_RESHAPES):
         shape = graph.shape(number)
         within_it = graph.named_in(node.children[0], *_RESHAPES)
