@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocols of what times kernels and graphs for a search."""
+"""The protocol for timing kernels and graphs during a search."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -14,26 +14,26 @@ from .pricing.kernels import Kernel
 
 
 class Bench(Protocol):
-    """Times kernels and whole graphs; ``pricing.workbench.Workbench`` is one."""
+    """Times kernels and whole graphs; ``pricing.workbench.Workbench`` implements it."""
 
     @property
     def trials(self) -> int:
-        """The schedules that were measured."""
+        """The number of measured schedules."""
 
     @property
     def secs_of(self) -> Mapping[str, float]:
-        """The seconds spent, by part."""
+        """The seconds spent in each part of the run."""
 
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
     ) -> Mapping[Kernel, float | None]:
-        """Time kernels alone; None for one that cannot be timed."""
+        """Time each kernel alone; None for a kernel that cannot be timed."""
 
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> Sequence[Any]:
-        """The kernels of whole graphs."""
+        """Prepare whole graphs: list their kernels and give each one a first schedule."""
 
     def tune(self, graph: Any, trials: int, stop: StopRequest, left_out: set[int]) -> bool:
-        """Give the kernels of a graph so many trials; whether there was time for all."""
+        """Tune each kernel of a graph up to ``trials``. Return whether time sufficed for all."""
 
     def compile(self, graph: Any, check: OutputCheck) -> Any:
         """Compile a graph with the best schedules."""
@@ -41,10 +41,10 @@ class Bench(Protocol):
     def time_graphs(
         self, graphs: Mapping[str, Any], inputs: Sequence[np.ndarray]
     ) -> dict[str, list[float]]:
-        """Time compiled graphs in turns: the seconds of each round by name."""
+        """Time compiled graphs in turns. Return the seconds of each round, by graph name."""
 
     def kernel_secs(self, graph: Any) -> float:
-        """The sum of the best times of a graph's kernels, each alone."""
+        """The sum of the best times of a graph's kernels, each timed alone."""
 
     def close(self) -> None:
-        """End what was started."""
+        """Stop all worker processes."""

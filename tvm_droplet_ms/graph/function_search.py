@@ -18,23 +18,25 @@ from .tree_search.environment import GraphEnvironment, GraphState
 from .tree_search.mcts import TreeSearch
 
 REWARD_SECS, ROUND_SECS, FINAL_SECS = 2.0, 3.0, 20.0
-"""The seconds of one extraction: within a tree search, to see what it wants, and at the end."""
+"""The time limits in seconds of an extraction: within a tree search, between rounds of timing
+kernels, and at the end."""
 
 FINAL_SHARE = 0.25
-"""The most of a time limit that is kept for the last extraction."""
+"""The largest share of the time limit that is reserved for the final extraction."""
 
 LEAST_FINAL_SECS = 0.2
-"""Seconds of a last extraction where growth has used up the rest: without, it would be greedy."""
+"""The minimum seconds for a final extraction. Without it, the extraction would be greedy when the
+growth of the e-graph has used up the time."""
 
 
 class FunctionSearch:
     """The search for the best graphs of one function.
 
-    - ``graph``: the e-graph of the function as it came.
-    - ``roots``: the classes of its results.
+    - ``graph``: the e-graph of the original function.
+    - ``roots``: the e-classes of its results.
     - ``layouts``: whether layouts may change.
-    - ``max_nodes``: the limit of the e-graph.
-    - ``report``: is told what was done.
+    - ``max_nodes``: the e-node limit.
+    - ``report``: receives the outcome of the search.
     """
 
     def __init__(
@@ -55,23 +57,23 @@ class FunctionSearch:
         self._report = report
         self._saturated = False
         self._grown_size = 0
-        # What came in always fits: a limit below it would leave nothing to search.
+        # The input graph always fits. A lower limit would leave nothing to search.
         graph.limit = max(max_nodes, graph.size, graph.weight_size // WEIGHT_SHARE + 1)
 
     def as_it_came(self) -> FoundPlan | None:
-        """The plan that computes the function as it came; None if it cannot be read back."""
+        """The plan that computes the original function; None if it cannot be reconstructed."""
         self._start.rebuild()
         first = {number: nodes[0] for number, nodes in self._start.classes()}
         plan = as_it_is(self._problem(self._start, layouts=False), first)
         return None if plan is None else FoundPlan(self._start, plan)
 
     def best(self, before: FoundPlan, search: str, time_limit: float, seed: int) -> FoundPlan:
-        """The cheapest plan by prices that do not change.
+        """Find the cheapest plan under fixed prices.
 
-        - ``before``: the plan as it came, which is kept where nothing is cheaper.
+        - ``before``: the original plan, which is returned if no plan is cheaper.
         - ``search``: "auto", "saturate" or "mcts".
-        - ``time_limit``: seconds, a part of which is kept for the last extraction; the step under
-          way is finished.
+        - ``time_limit``: seconds, part of which is reserved for the final extraction. A running
+          step is finished.
         - ``seed``: the seed of the tree search.
         """
         start = time.perf_counter()
@@ -95,20 +97,20 @@ class FunctionSearch:
         is_late: Callable[[], bool],
         secs_left: Callable[[], float],
     ) -> list[FoundPlan]:
-        """The cheapest plans by prices that are measured while they are asked for.
+        """Find the cheapest plans, and measure kernel prices on demand.
 
-        - ``before``: the plan as it came.
+        - ``before``: the original plan.
         - ``search``: "auto", "saturate" or "mcts".
-        - ``time_limit``: seconds of the saturation and of the tree search.
+        - ``time_limit``: seconds for the saturation and the tree search together.
         - ``seed``: the seed of the tree search.
-        - ``price``: the prices; the same as that of the constructor.
-        - ``is_due``: whether no more is to be timed.
-        - ``is_late``: whether nothing gets more trials.
-        - ``secs_left``: the seconds until all must be over; a share of them is for the last
-          extractions.
+        - ``price``: the price model; the same object that the constructor got.
+        - ``is_due``: returns whether to stop timing kernels.
+        - ``is_late``: returns whether to stop giving kernels more trials.
+        - ``secs_left``: returns the seconds until the deadline. The final extractions get a share
+          of them.
 
-        Returns plans of different kernels, the cheapest first, with their last prices. The plan as
-        it came is among them.
+        Returns all plans that the search found, the cheapest first, with their latest prices. The
+        original plan is among them.
         """
         start = time.perf_counter()
         graphs = [self._grown(search, time_limit)]
@@ -124,11 +126,11 @@ class FunctionSearch:
                 extracted = partial(self._roughly_extracted, graph)
                 found.extend(time_what_may_win(price, extracted, timer, is_late))
 
-        # What is likely first: there may not be time for all that is possible.
+        # Likely kernels come first: the time may not suffice for all possible ones.
         with price.expecting():
             settle(graphs[0])
             if self._needs_tree(search) and not is_due():
-                # The tree search has the prices of what was timed by now.
+                # The tree search uses the prices of all kernels that were timed so far.
                 graphs.append(self._tree_search(left, seed))
                 settle(graphs[1])
             improve()
@@ -173,7 +175,7 @@ class FunctionSearch:
         return None if plan is None else FoundPlan(graph, plan)
 
     def _last_plans(self, ways: Sequence[tuple[EGraph, bool]], end: float) -> list[FoundPlan]:
-        """The cheapest plans of e-graphs, with or without layouts, which share the time."""
+        """Extract the cheapest plan of each (e-graph, layouts) pair. The pairs share the time."""
         found = []
         for left, (graph, layouts) in zip(range(len(ways), 0, -1), ways):
             share = max((end - time.perf_counter()) / left, LEAST_FINAL_SECS)

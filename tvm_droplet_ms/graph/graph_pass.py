@@ -20,16 +20,16 @@ def OptimizeGraph(
     seed: int = 0,
     **options: Any,
 ) -> tvm.transform.Pass:
-    """Make a pass that replaces a graph by a faster one that is equal; see :func:`optimize`.
+    """Make a pass that replaces a graph with a faster equivalent one; see :func:`optimize`.
 
     Parameters
     ----------
     target : Target or str
-        A CPU.
+        The target, a CPU.
     work_dir : str | os.PathLike[str] | None
-        Where trials and prices are kept. None: prices are estimates, and nothing is run.
+        Directory for trials and prices. None: prices are estimates, and nothing is run.
     time_budget_s : float
-        Seconds.
+        Time budget in seconds.
     seed : int
         The seed of all random choices.
     **options
@@ -38,7 +38,7 @@ def OptimizeGraph(
     Returns
     -------
     ret : tvm.transform.Pass
-        The pass. The logger ``tvm_droplet_ms.graph.graph_pass`` is told what was done.
+        The pass. It writes its report to the logger ``tvm_droplet_ms.graph.graph_pass``.
     """
 
     def run(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:

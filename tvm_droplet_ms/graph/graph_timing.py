@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times compiled graphs in turns, in a process of their own.
+"""Times compiled graphs in turns, in a separate process.
 
-Where the weights lie in memory is part of a time. In a process that has searched before, two
-copies of one program were up to 1.13 times as fast as each other, round after round; a new process
-loads all graphs alike, and another one anew.
+The address of the weights affects the time. In a process that had searched before, the times of two
+copies of the same program differed by up to 1.13x in every round. A new process loads all graphs
+under the same conditions, and each call starts another process.
 """
 
 import tempfile
@@ -17,10 +17,11 @@ from ..measure import WorkerPool, prepare_to_time
 from ..tuning.compile.compiled_model import CompiledModel, time_in_alternation
 
 MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
-"""Rounds that graphs are timed in, in turns: fewer of slow ones."""
+"""The maximum and minimum number of timing rounds, and the target seconds for all rounds. Slow
+graphs get fewer rounds."""
 
 MOST_SECS = 600.0
-"""The most seconds of all rounds, after which a graph is taken to hang."""
+"""The time limit in seconds for all rounds. Past it, a graph counts as hung."""
 
 
 def time_graphs(
@@ -28,8 +29,8 @@ def time_graphs(
 ) -> dict[str, list[float]]:
     """Time compiled graphs in turns, in a new process.
 
-    ``graphs``: the graphs, by name. ``inputs``: the inputs of all of them. Returns the seconds of
-    each graph in each round, by name. Raises ``TaskFailed`` if the process ends or hangs. Raises
+    ``graphs``: the graphs, by name. ``inputs``: the inputs that all graphs get. Returns the seconds
+    of each graph in each round, by name. Raises ``TaskFailed`` if the process dies or hangs. Raises
     ``OSError`` if a library cannot be written.
     """
     with (
@@ -47,7 +48,7 @@ def time_graphs(
 def time_libraries(
     libraries: Mapping[str, str], inputs: Sequence[np.ndarray]
 ) -> dict[str, list[float]]:
-    """Load the libraries of graphs, and time them in turns in this process."""
+    """Load compiled graphs from libraries and time them in turns in this process."""
     models = {name: CompiledModel.load(Path(path)) for name, path in libraries.items()}
     timers = {name: model.timer(inputs) for name, model in models.items()}
     once = time_in_alternation(timers, 1)

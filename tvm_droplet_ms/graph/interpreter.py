@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of the language in NumPy: for weights, and for proofs. Imports no TVM."""
+"""The operators of the language in NumPy, for folding weights and for tests. Imports no TVM."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def _order(layout: str, wanted: str) -> list[int]:
 def _windows(
     data: Array, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> Array:
-    """Windows of the last two axes of NCHW data: N, C, output height, output width, kernel."""
+    """Sliding windows over NCHW data, with the axes N, C, out height, out width, kernel (2)."""
     reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation)]
     view = sliding_window_view(data, reach, axis=(2, 3))
     view = view[:, :, :: strides[0], :: strides[1]]
@@ -199,28 +199,29 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "eye": lambda op: np.eye(*op.get("shape"), dtype=op.get("dtype")),
     "full": lambda op: np.full(op.get("shape"), op.get("value"), op.get("dtype")),
 }
-"""A function of the operator and the operands, by name of the operator."""
+"""Maps an operator name to a function of the operator and its operands."""
 
 
 def evaluate(operator: Operator, operands: Sequence[Value]) -> Value:
     """Evaluate a call.
 
-    ``operator``: an operator of :data:`OPERATORS`. Returns an array of the type of the operands, or
-    a tuple of arrays. Raises ``KeyError`` if the operator is not known here.
+    ``operator``: an operator whose name is in :data:`OPERATORS`. Returns an array in the precision
+    of the floating-point operands, or a tuple of arrays. Raises ``KeyError`` if the operator is
+    unknown.
     """
     value = OPERATORS[operator.name](operator, *operands)
     if isinstance(value, tuple):
         return value
     floats = [o.dtype for o in operands if isinstance(o, np.ndarray) and o.dtype.kind == "f"]
-    # NumPy's scalars and math.erf would widen float32.
+    # NumPy scalars and math.erf would widen float32 to float64.
     wanted = np.result_type(*floats) if floats and np.asarray(value).dtype.kind == "f" else None
     return np.asarray(value, dtype=wanted)
 
 
 def infer(operator: Operator, types: tuple[Type, ...]) -> Type | None:
-    """Infer the type of a call by evaluating it: an ``Infer`` that needs no TVM.
+    """Infer the type of a call by evaluating it. An ``Infer`` function without TVM.
 
-    ``types``: the types of its operands. None where NumPy refuses the operands.
+    ``types``: the types of its operands. Returns None if NumPy rejects the operands.
     """
     with np.errstate(all="ignore"):
         try:
@@ -249,19 +250,19 @@ _INTEGERS = frozenset(
     {"add", "subtract", "multiply", "maximum", "minimum", "negative", "relu", "matmul", "sum"}
     | {"pad"}
 )
-"""Operators that NumPy computes on integers as TVM does. A quotient or a power is not among them:
-TVM rounds towards zero where NumPy turns to floats."""
+"""Operators for which NumPy and TVM agree on integers. Division and power are excluded: TVM rounds
+toward zero, but NumPy returns floats."""
 
 _CANNOT = NotImplementedError, ValueError, TypeError, IndexError, OverflowError
-"""Errors of NumPy and the interpreter for what they do not know."""
+"""Errors that NumPy and the interpreter raise for unsupported calls."""
 
 
 def folded(operator: Operator, operands: Sequence[Array], type_: Type) -> Array | None:
-    """Evaluate a call of weights as TVM would.
+    """Evaluate a call on weights with TVM's semantics.
 
-    ``operands``: the values of its operands. ``type_``: the type of the call, by TVM's inference.
-    Returns the value, of that shape and type. None where NumPy does not know it, or has arithmetic
-    of its own for it: the call has to stay.
+    ``operands``: the values of its operands. ``type_``: the type of the call as TVM infers it.
+    Returns the value, which has this type. Returns None if NumPy does not support the call or
+    computes it differently; the call must then stay in the graph.
     """
     if operator.name not in OPERATORS or not isinstance(type_, Tensor):
         return None
@@ -279,7 +280,7 @@ def folded(operator: Operator, operands: Sequence[Array], type_: Type) -> Array 
 
 
 def _is_known(name: str, dtype: "np.dtype[np.generic]") -> bool:
-    """True if NumPy and TVM agree on an operator of a type."""
+    """True if NumPy and TVM agree on an operator for a data type."""
     if dtype.kind == "f" or name in _MOVES:
         return True
     return dtype.kind in "iu" and name in _INTEGERS

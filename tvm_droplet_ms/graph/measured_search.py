@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search of one function with prices that are measured, and the check of what it finds."""
+"""The search of one function with measured prices, and the comparison with the input."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,44 +33,45 @@ from .report import FunctionReport, GraphTimes, Measured
 from .verification import INPUT, verify, why_incomparable
 
 SEARCH_SHARE, CLOSER_SHARE, PRICING_SHARE, TUNING_SHARE = 0.2, 0.4, 0.55, 0.7
-"""Shares of the time: of a search without the timing of kernels; until kernels get no more than
-their first trials, if some got more; of a search with the timing; and of what is left then, the
-share until whole graphs are compiled."""
+"""Shares of the remaining time, in this order: for the search without kernel timing; until kernels
+get only their first trials, provided that some kernels got more; for the search with kernel timing;
+and, of the time left after the search, for tuning whole graphs before they are compiled."""
 
 MOST_SEARCH_SECS = 45.0
-"""The most seconds of a search without the timing of kernels, however long the whole may take."""
+"""The maximum seconds of the search without kernel timing, whatever the total time budget."""
 
 LEAST_PROMISE = LEAST_GAIN / 2
-"""The share that a graph has to save by its estimate to be run. It is taken only if it saves twice
-as much, and of graphs that promised 1% some were 4% faster, of those that promised 0.1% none
-surely."""
+"""The share of the input's estimate that a graph must save to be run. A graph is taken only if it
+measurably saves twice as much. Some graphs with estimated savings of 1% were 4% faster; no graph
+with estimated savings of 0.1% was reliably faster."""
 
 MOST_GRAPHS = 3
-"""The most graphs that are run beside the input."""
+"""The maximum number of graphs to run besides the input."""
 
 LEVELS = (4, 8, 16, 24, 28, 32)
-"""Trials of the kernels of whole graphs: all get the first, those that not all graphs have get
-more while there is time. The first are few: a fused kernel begins with what its bare one has found,
-and there must be time for a graph of a hundred kernels. A kernel begins each with what kernels of
-the same loops have found, and has little else in the last: a lucky find of one graph is to help
-all."""
+"""The trial counts for tuning the kernels of whole graphs. All kernels reach the first level.
+Kernels that only some graphs have continue to the next levels while time is left. The first level
+is small because a fused kernel starts from the schedules of its unfused anchor, and because a graph
+of a hundred kernels must fit the time. At each level, a kernel starts with the schedules found for
+kernels with the same loops. The last level adds few other candidates, so that a lucky find in one
+graph helps all graphs."""
 
 LISTED = 3
-"""The most kernels that a report names as what limits the gain."""
+"""The maximum number of kernels that a report lists as limits of the gain."""
 
 LEAST_VARIANCE = 0.5
-"""The least of a random variance or scale of a batch norm: its root is taken, and divided by."""
+"""The minimum of a random batch-norm variance or scale: the norm divides by the variance's root."""
 
 
 class MeasuredSearch:
     """The search of ``main`` with measured prices.
 
     - ``imported``: the module's function ``main``.
-    - ``price``: the prices, which learn.
+    - ``price``: the price model, which learns from measured times.
     - ``bench``: times kernels and graphs.
-    - ``stop``: when to end; what was begun is finished.
-    - ``seed``: seed of all random choices.
-    - ``report``: is told what was done.
+    - ``stop``: when to end. A running step is finished.
+    - ``seed``: the seed of all random choices.
+    - ``report``: receives the outcome.
     """
 
     def __init__(
@@ -95,10 +96,10 @@ class MeasuredSearch:
         self._measured = report.measured = Measured()
 
     def run(self, search: FunctionSearch, kind: str, fold: bool) -> relax.Function | None:
-        """Search, and compare what was found with the input.
+        """Search for faster graphs and compare them with the input.
 
-        ``kind``: "auto", "saturate" or "mcts". ``fold``: whether what depends on constants alone is
-        computed now. None where the input is kept.
+        ``kind``: "auto", "saturate" or "mcts". ``fold``: whether to evaluate subgraphs that depend
+        only on constants. Returns None if the input is kept.
         """
         try:
             bound = self._with_weights(self._mod)
@@ -139,11 +140,11 @@ class MeasuredSearch:
         self._report.search, self._report.note, self._report.measured = "none", note, None
 
     def _with_weights(self, mod: IRModule) -> IRModule:
-        """The module with random values of those parameters that are weights."""
+        """Bind random values to the parameters that are weights."""
         params = mod["main"].params
         first = int((mod["main"].attrs or {}).get("num_input", len(params)))
         generator = np.random.default_rng(self._seed)
-        # Of the input, whatever the module is: all graphs get the same values.
+        # Read the positive parameters from the input module, so that all graphs get equal values.
         positive = _positive(self._mod["main"])
         values = {}
         for number, param in enumerate(params[first:], first):
@@ -164,7 +165,8 @@ class MeasuredSearch:
             return secs
 
         def is_late() -> bool:
-            # The first trials of a large graph take long, and one unlucky kernel may decide it.
+            # The first trials of a large graph take long, and one unlucky kernel may decide the
+            # result. So extra trials stay possible until some kernels got them.
             return pricing.is_due or (closer.is_due and bool(self._price.firm))
 
         limit = min(SEARCH_SHARE * left, MOST_SEARCH_SECS)
@@ -189,7 +191,7 @@ class MeasuredSearch:
     def _functions(
         self, found: Sequence[FoundPlan], before: FoundPlan, fold: bool
     ) -> list[tuple[relax.Function, float]]:
-        """The cheapest different functions, with their estimates."""
+        """The cheapest distinct functions, with their estimated seconds."""
         functions: list[tuple[relax.Function, float]] = []
         start = self._imported.graph
         for graph, plan in found:
@@ -258,23 +260,24 @@ class MeasuredSearch:
         return self._with_weights(mod)
 
     def _tuned(self, mods: Mapping[str, IRModule]) -> dict[str, Any]:
-        """The graphs with schedules of equal trials; without those that there is no time for."""
+        """Tune the graphs with equal trials. Leave out graphs for which no time is left."""
         tuning = self._stop.earlier(max((1 - TUNING_SHARE) * self._stop.left, TIMED_SECS))
         graphs = dict(zip(mods, self._bench.graphs(list(mods.values()), tuning), strict=True))
         common: set[int] = set()
         for turn, level in enumerate(LEVELS):
-            # A kernel tries what kernels of the graphs before have found: none is always the last.
+            # A kernel tries the schedules found in earlier graphs. The order alternates so that no
+            # graph is always the last.
             order = list(graphs.values())[:: -1 if turn % 2 else 1]
             complete = [self._bench.tune(graph, level, tuning, common) for graph in order]
             if not all(complete):
-                # What got no trials cannot win: it need not be compiled.
+                # A graph without trials cannot win and need not be compiled.
                 kept = max(2, sum(complete)) if level == LEVELS[0] else len(graphs)
                 return dict(list(graphs.items())[:kept])
             common = set.intersection(*(set(graph.workloads) for graph in graphs.values()))
         return graphs
 
     def _guarded(self, name: str, make: Callable[[], Any]) -> Any:
-        # What TVM cannot compile fails with errors of many types. The others are not to suffer.
+        # TVM raises many error types for graphs that it cannot compile. Keep the other graphs.
         try:
             return make()
         except Exception as error:
@@ -283,7 +286,7 @@ class MeasuredSearch:
 
 
 def _positive(func: relax.Function) -> set[int]:
-    """The parameters that are the scale or the variance of a batch norm, by number."""
+    """The indices of the parameters that are the scale or the variance of a batch norm."""
     found: set[Any] = set()
 
     def visit(expr: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call: a module in, an equal module that costs less out."""
+"""The entry point ``optimize``: replaces a module with a faster equivalent one."""
 
 import os
 import time
@@ -38,7 +38,7 @@ from .report import FunctionReport
 from .rules import ALL_RULES, Rule
 
 MAX_NODES = 2000
-"""The limit of an e-graph, as in the paper."""
+"""The e-node limit of an e-graph, as in the paper (Hartmann et al., PACT 2024)."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class Optimized:
     Attributes
     ----------
     mod : IRModule
-        The module.
+        The optimized module.
     reports : list[FunctionReport]
-        One for each Relax function.
+        One report for each Relax function.
     """
 
     mod: Any
@@ -74,53 +74,56 @@ def optimize(
     seed: int = 0,
     make_bench: Callable[..., Bench] | None = None,
 ) -> Optimized:
-    """Search for the fastest graph that is equal to a module's. In work.
+    """Search for the fastest graph that is equivalent to a module's. Work in progress.
 
-    With a work directory kernels are timed as the search asks for them, and what is found is run
-    beside the input: the input comes back unless another graph computes the same and is surely
-    faster. Ctrl-C, too, gives the input back. Without a directory nothing is timed: the cheapest
-    graph by estimates comes back.
+    With a work directory, kernels are timed on demand, and the best graphs are compared with the
+    input. The input is returned unless another graph computes the same outputs and is reliably
+    faster. After Ctrl-C, the input is returned, too. Without a work directory, nothing is timed,
+    and the graph with the lowest estimate is returned.
 
     Parameters
     ----------
     mod : IRModule
-        The module. Functions of symbolic shapes, impure calls or control flow are left alone. Give
-        it as it will be lowered: ``model.prepare.prepare_graph()`` first, where that is used.
+        The module. Functions with symbolic shapes, impure calls or control flow stay unchanged.
+        Pass it in the form that will be lowered: if ``model.prepare.prepare_graph()`` is used,
+        apply it first.
     target : Target or str
-        A CPU; "auto" for this machine's.
+        A CPU; "auto" for the CPU of this machine.
     work_dir : str | os.PathLike[str] | None
-        Directory of the database of trials and of prices. Another call with the same directory
-        times only what is new. It may be that of ``tune``. Only ``main``, or the only function, is
-        then searched. TVM's thread pool of this process then keeps the threads of the target.
+        Directory for the database of trials and for the prices. Later calls with the same directory
+        time only new kernels. It may be the directory of ``tune``. With a directory, only ``main``,
+        or the only function, is searched, and TVM's thread pool in this process keeps the thread
+        count of the target.
     price : Price or None
-        Prices kernels, where there is no work directory. None: rooflines of this machine.
+        Prices kernels if there is no work directory. None: rooflines of this machine.
     rules : Sequence[Rule]
-        The rules. Without rules, and with `layouts` off, the module that comes out is structurally
-        equal.
+        The rules. Without rules, and with `layouts` off, the returned module is structurally equal
+        to the input.
     layouts : bool
         Whether layouts may change.
     max_nodes : int
-        The limit of an e-graph.
+        The e-node limit of an e-graph.
     search : str
-        "saturate": only saturation to the limit. "mcts": only tree search. "auto": a tree search
-        where the saturated e-graph does not fit the limit.
+        "saturate": only saturation, up to the limit. "mcts": only tree search. "auto": tree search
+        if the saturated e-graph does not fit the limit.
     time_budget_s : float
-        Seconds: of everything with a work directory, of the search of each function without. What
-        is under way is finished.
+        Time budget in seconds: for the whole call with a work directory, for the search of each
+        function without. A running step is finished.
     seed : int
         The seed of all random choices.
     make_bench : Callable[..., Bench] | None
-        Makes what times kernels and graphs; called as ``Workbench``, which None stands for.
+        Makes the object that times kernels and graphs, with the arguments of ``Workbench``. None:
+        ``Workbench``.
 
     Returns
     -------
     optimized : Optimized
-        The module, and what was done.
+        The module and the reports.
 
     Raises
     ------
     ValueError
-        If an option is out of its range, the directory was made for another target, or another
+        If an option is out of range, if the directory was made for another target, or if another
         process tunes in it.
     """
     if search not in ("auto", "saturate", "mcts"):
@@ -158,7 +161,7 @@ class _Options:
 
 
 def prepared_for_import(mod: IRModule) -> IRModule:
-    """The module in the form that ``import_function`` reads."""
+    """Convert a module to the form that ``import_function`` reads."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
     return tvm.transform.Sequential(passes)(mod)
 
@@ -168,7 +171,7 @@ def _relax_functions(mod: IRModule) -> list[tuple[Any, relax.Function]]:
 
 
 def _estimated(mod: IRModule, price: Price, options: _Options) -> Optimized:
-    """The cheapest graphs by prices that do not change."""
+    """Replace each function with its cheapest graph under fixed prices."""
     result, types = Optimized(mod.clone()), RelaxTypes()
     for name, func in _relax_functions(prepared_for_import(mod)):
         report = FunctionReport(name.name_hint)
@@ -196,7 +199,7 @@ def _estimated(mod: IRModule, price: Price, options: _Options) -> Optimized:
 
 @contextmanager
 def _alone(directory: Path, threads: int) -> Iterator[None]:
-    """Within it, no other process tunes in a directory, and kernels run on so many threads."""
+    """Lock a directory against other processes that tune, and set the number of threads."""
     try:
         with only_writer(directory), worker_threads(threads):
             set_own_threads(threads)
@@ -212,9 +215,9 @@ def _measured(
     options: _Options,
     make_bench: Callable[..., Bench] | None,
 ) -> Optimized:
-    """The fastest graph of ``main`` by measured prices, if it is faster than the input."""
+    """Replace ``main`` with its fastest graph by measured prices, if it beats the input."""
     if make_bench is None:
-        # Imported here because it needs Linux, which estimates do not.
+        # Imported here because it needs Linux. Estimates do not.
         from .pricing.workbench import Workbench
 
         make_bench = Workbench
@@ -239,7 +242,7 @@ def _measured(
             except NotImported as error:
                 report.note = str(error)
                 continue
-            # Without factors for layouts: rooflines have to be lower bounds.
+            # No speedups for layouts, because the rooflines must be lower bounds.
             price = MeasuredPrice(RooflinePrice(measure_machine(threads), layout_speeds={}))
             search = options.search_of(imported, price, report)
             bench = make_bench(directory, cpu, threads, report.notes.append, options.seed)

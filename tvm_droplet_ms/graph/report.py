@@ -9,10 +9,11 @@ class GraphTimes:
     """The estimate and the times of one whole graph.
 
     - ``estimate_secs``: the sum of the prices of its e-nodes.
-    - ``kernels_secs``: the sum of the best times of its fused kernels, each alone.
-    - ``whole_secs``: the median time of the whole graph; 0 where it was not timed.
-    - ``deviation``: how far its outputs differ from the untouched model's, relative to the largest.
-    - ``is_refused``: whether they differ by too much.
+    - ``kernels_secs``: the sum of the best times of its fused kernels, each timed alone.
+    - ``whole_secs``: the median time of the whole graph; 0 if it was not timed.
+    - ``deviation``: the relative deviation of its outputs from those of the untouched model; see
+      ``OutputCheck.deviation``.
+    - ``is_refused``: whether the deviation exceeds the tolerance.
     """
 
     name: str
@@ -31,7 +32,7 @@ class GraphTimes:
         )
 
     def _compared(self, secs: float) -> str:
-        """Seconds, and how far they are from the time of the whole graph."""
+        """Format seconds with their relative error from the time of the whole graph."""
         error = f" ({secs / self.whole_secs - 1:+.0%})" if self.whole_secs else ""
         return f"{secs * 1e6:.1f} us{error}"
 
@@ -40,19 +41,19 @@ class GraphTimes:
 class Measured:
     """The measurements for a function.
 
-    - ``kernels``: the kernels whose prices were asked for.
-    - ``unpriced``: those of them that could not be timed: their rooflines are their prices.
-    - ``untimed``: the kernels of the cheapest graph that there was no time for.
-    - ``closer``: the kernels that got more trials, because these might have made another graph the
-      cheapest.
-    - ``trials``: the schedules that were measured, in all.
-    - ``pricing_secs``, ``verifying_secs``: the seconds of pricing, and of whole graphs.
-    - ``timing_secs``: those of pricing in which kernels were timed: the rest is the search.
-    - ``secs_of``: those by part.
-    - ``graphs``: the graphs that were run, the input first.
-    - ``taken``: the name of the graph that was taken.
-    - ``verdict``: why.
-    - ``limits``: what the cheapest graph's time goes to.
+    - ``kernels``: the number of priced kernels.
+    - ``unpriced``: the number of these kernels that could not be timed. Their prices are rooflines.
+    - ``untimed``: the number of kernels of the cheapest graph for which the time ran out.
+    - ``closer``: the number of kernels that got more trials, because these might have made another
+      graph the cheapest.
+    - ``trials``: the total number of measured schedules.
+    - ``pricing_secs``, ``verifying_secs``: the seconds for pricing and for whole graphs.
+    - ``timing_secs``: the seconds within pricing for timing kernels. The rest of pricing is search.
+    - ``secs_of``: the seconds of each part of the run.
+    - ``graphs``: the compared graphs, the input first.
+    - ``taken``: the name of the chosen graph.
+    - ``verdict``: the reason for the choice.
+    - ``limits``: lines that break down the estimated time of the cheapest graph.
     """
 
     kernels: int = 0
@@ -70,7 +71,7 @@ class Measured:
     limits: list[str] = field(default_factory=list)
 
     def whole_secs(self, name: str) -> float:
-        """The median time of a whole graph; 0 where it was not run, or refused."""
+        """The median time of a whole graph; 0 if it was not run or was refused."""
         return next((graph.whole_secs for graph in self.graphs if graph.name == name), 0.0)
 
     def lines(self) -> list[str]:
@@ -92,19 +93,20 @@ class Measured:
 class FunctionReport:
     """The outcome of the search of one function.
 
-    - ``note``: why it was left alone, or what went wrong; empty if nothing did.
-    - ``search``: "saturated": all equal graphs fit the limit. "tree search": they did not. "none":
-      left alone.
-    - ``optimal``: whether no cheaper graph exists under these rules and prices. Only after a
-      saturation.
-    - ``before_secs``, ``after_secs``: the prices of the graph as it came and as it is now.
-    - ``nodes``: e-nodes at the end.
+    - ``note``: why the function was left unchanged, or what went wrong; empty otherwise.
+    - ``search``: "saturated": all equivalent graphs fit the limit. "saturated to the limit": they
+      did not. "tree search": they did not, and a tree search followed. "none": the function was
+      left unchanged.
+    - ``optimal``: whether no cheaper graph exists under these rules and prices. True only after a
+      complete saturation.
+    - ``before_secs``, ``after_secs``: the prices of the original graph and of the new graph.
+    - ``nodes``: the number of e-nodes at the end.
     - ``rules``: how often each rule changed the e-graph.
-    - ``conversions``: how many tensors change their layout.
-    - ``weight_bytes_before``, ``weight_bytes_after``: bytes of the constants.
-    - ``search_secs``: seconds of everything.
-    - ``measured``: what was measured; None where prices are estimates.
-    - ``notes``: what else the user should know, each once.
+    - ``conversions``: the number of layout conversions.
+    - ``weight_bytes_before``, ``weight_bytes_after``: the bytes of the constants.
+    - ``search_secs``: the seconds of the whole search.
+    - ``measured``: the measurements; None if prices are estimates.
+    - ``notes``: further messages for the user. Duplicates are printed once.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The problems of a tree search, and its result. Imports no TVM."""
+"""The interface of a tree search's environment, and the search result. Imports no TVM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ S = TypeVar("S")
 
 
 class Environment(Protocol[S]):
-    """A search problem. States are hashable: equal states are one."""
+    """A search problem. States are hashable, and equal states count as one."""
 
     def actions(self, state: S) -> Sequence[str]:
         """The actions that a state allows."""
 
     def step(self, state: S, action: str) -> S | None:
-        """The state after an action; None where it changes nothing or is not allowed."""
+        """The state after an action; None if the action changes nothing or is not allowed."""
 
     def filled(
         self,
@@ -26,20 +26,20 @@ class Environment(Protocol[S]):
         parts: int = 1,
         generator: np.random.Generator | None = None,
     ) -> S:
-        """A state with what fits of actions in part, one part of the state after the other."""
+        """Apply actions to a state part by part, even partially, as far as they fit."""
 
     def cost(self, state: S) -> float:
-        """The cost of a state, which a search is to make small."""
+        """The cost of a state, which the search minimizes."""
 
 
 @dataclass
 class Found(Generic[S]):
     """The result of a search.
 
-    - ``best``: the state of the lowest cost; of those, the first.
-    - ``simulations``: how many simulations were made.
-    - ``costs``: how many different states were priced.
-    - ``actions``: the real steps.
+    - ``best``: the first state with the lowest cost.
+    - ``simulations``: the number of simulations.
+    - ``costs``: the number of distinct priced states.
+    - ``actions``: the real steps of the first nonempty episode.
     """
 
     best: S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole graphs against the input: outputs first, then the clock. A tie is the input's."""
+"""Compares whole graphs with the input: first outputs, then times. The input wins a tie."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ from ..tuning.check.output_check import OutputCheck
 from .pricing.deciding_kernels import LEAST_GAIN
 
 INPUT = "the input"
-"""The name of the graph that came in."""
+"""The name of the input graph."""
 
 Runnable = Callable[[Sequence[np.ndarray]], Arrays]
-"""A compiled graph; ``tuning.compiled_model.CompiledModel`` is one."""
+"""A compiled graph, such as ``tuning.compile.compiled_model.CompiledModel``."""
 
 _Graph = TypeVar("_Graph", bound=Runnable)
 
 Clock = Callable[[Mapping[str, _Graph], Sequence[np.ndarray]], dict[str, list[float]]]
-"""Times compiled graphs in turns, on the same inputs: the seconds of each round by name.
-``graph_timing.time_graphs`` is one."""
+"""Times compiled graphs in turns on the same inputs. Returns the seconds of each round, by name.
+``graph_timing.time_graphs`` is such a function."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a comparison.
 
-    - ``winner``: the name of the graph to take: the input's, where no other is surely faster.
-    - ``secs``: the seconds of each graph in each round; without those that were refused.
-    - ``deviations``: how far the outputs of each differ from the reference's; see
+    - ``winner``: the name of the graph to take. It is ``INPUT`` if no other is reliably faster.
+    - ``secs``: the seconds of each graph in each round, without refused graphs.
+    - ``deviations``: the deviation of each graph's outputs from the reference; see
       ``OutputCheck.deviation``.
-    - ``reason``: why, in words.
+    - ``reason``: the reason in words.
     """
 
     winner: str
@@ -42,14 +42,14 @@ class Verdict:
     reason: str
 
     def median_secs(self, name: str) -> float:
-        """The median seconds of a graph; 0 for one that was refused."""
+        """The median seconds of a graph; 0 for a refused graph."""
         return median(self.secs[name]) if name in self.secs else 0.0
 
 
 def why_incomparable(check: OutputCheck) -> str:
-    """Why the outputs of a check say nothing about a graph; empty where they do."""
+    """Return why a check's outputs cannot verify a graph; empty if they can."""
     if not all(np.isfinite(array).all() for arrays in check.expected for array in arrays):
-        # Values that are not finite are equal to such values of any graph.
+        # Non-finite values count as equal to the non-finite values of any graph.
         return f"outputs of {check.reference.name} are not finite: nothing can be compared there"
     if check.unchecked:
         numbers = ", ".join(map(str, check.unchecked))
@@ -60,12 +60,13 @@ def why_incomparable(check: OutputCheck) -> str:
 def verify(graphs: Mapping[str, _Graph], check: OutputCheck, clock: Clock[_Graph]) -> Verdict:
     """Compare compiled graphs.
 
-    ``graphs``: by name; ``INPUT`` is the graph that came in. ``check``: the inputs, and the outputs
-    that each graph must have. ``clock``: times the graphs whose outputs are right. Returns the
-    fastest graph of the right outputs that is faster than the input by ``LEAST_GAIN`` in three of
-    four rounds, and so again when both are timed anew: the load of a shared machine can favor one
-    program for a while. The input, too, where outputs are not finite, or 0 for all inputs: they say
-    nothing.
+    ``graphs``: the graphs by name; ``INPUT`` is the input graph. ``check``: the inputs and the
+    expected outputs. ``clock``: times the graphs whose outputs are correct.
+
+    Returns the fastest correct graph that is faster than the input by ``LEAST_GAIN`` in three of
+    four rounds, and again when both are timed anew. The second timing matters because the load of a
+    shared machine can favor one program for a while. Otherwise, the input wins. The input also wins
+    if outputs are not finite or are 0 for all inputs, because such outputs verify nothing.
     """
     deviations = {name: check.deviation(graph) for name, graph in graphs.items()}
     right = {name: graphs[name] for name, off in deviations.items() if off <= check.tolerance}

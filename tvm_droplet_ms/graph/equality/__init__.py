@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms that are equal: the language, the e-graph and its saturation. Imports no TVM."""
+"""Equality of terms: the tensor language, the e-graph and its terms. Imports no TVM."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An e-graph: many equal graphs in one, by congruence. Imports no TVM.
+"""An e-graph, which represents many equivalent graphs by congruence. Imports no TVM.
 
-After "egg: Fast and Extensible Equality Saturation" (Willsey et al., POPL 2021), with one analysis:
-the type of a class, and whether it depends on weights alone.
+After "egg: Fast and Extensible Equality Saturation" (Willsey et al., POPL 2021). It has one
+analysis: the type of an e-class, and whether it depends only on weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,17 +22,18 @@ class NodeLimit(Exception):
 
 
 class IllegalTerm(Exception):
-    """A term has no type: its operator refuses the operands."""
+    """A term has no type: its operator rejects the operands."""
 
 
 class OtherType(IllegalTerm):
-    """A term has another type than the class that it should be equal to."""
+    """The type of a term differs from the type of the class that it should equal."""
 
 
 class Facts(NamedTuple):
-    """The facts of the value of an e-class.
+    """The analysis data of an e-class.
 
-    ``weight_only``: whether some e-node of the class depends on weights alone.
+    ``type``: the type of its value. ``weight_only``: whether some e-node of the class depends only
+    on weights.
     """
 
     type: Type
@@ -40,11 +41,11 @@ class Facts(NamedTuple):
 
 
 WEIGHT_SHARE = 10
-"""The most e-nodes of weights that an e-graph may have, in times of its others."""
+"""The e-graph's limit for weight e-nodes, as a multiple of the limit for the other e-nodes."""
 
 
 def _key(node: Node) -> Node:
-    """The key that equal e-nodes share: the operands of a commutative operator are sorted."""
+    """The memo key that equal e-nodes share. It sorts the operands of commutative operators."""
     if node.operator.name in COMMUTATIVE and node.children[0] > node.children[1]:
         return Node(node.operator, node.children[::-1])
     return node
@@ -61,13 +62,13 @@ def _by_name(graph: "EGraph") -> dict[str, list[tuple[int, Node]]]:
 class EGraph:
     """An e-graph.
 
-    - ``infer``: infers types of calls. Leaves know theirs.
-    - ``weights``: numbers of the inputs that are weights.
-    - ``limit``: the largest number of e-nodes, for what is added after it is set. Those of weights
-      have a limit of their own, ten times as large: they are neither priced nor extracted.
-    - ``size``: the number of e-nodes that are no weights, with those that unions have made equal
-      until :meth:`rebuild`.
-    - ``weight_size``: the number of e-nodes of weights.
+    - ``infer``: infers the types of calls. Leaves carry their types.
+    - ``weights``: the indices of the inputs that are weights.
+    - ``limit``: the maximum number of e-nodes, checked when an e-node is added. Weight e-nodes have
+      a separate limit, ten times as large, because they are neither priced nor extracted.
+    - ``size``: the number of non-weight e-nodes. Until :meth:`rebuild`, it includes duplicates that
+      unions created.
+    - ``weight_size``: the number of weight e-nodes.
     """
 
     def __init__(
@@ -88,11 +89,11 @@ class EGraph:
 
     @property
     def count(self) -> int:
-        """The number of classes ever made, which is the number of the next one."""
+        """The number of classes created so far, which is also the next class number."""
         return len(self._parents)
 
     def find(self, number: int) -> int:
-        """The number that stands for a class after all unions."""
+        """The representative of a class after all unions."""
         parents = self._parents
         while parents[number] != number:
             parents[number] = parents[parents[number]]
@@ -104,22 +105,22 @@ class EGraph:
         return self._facts[self.find(number)]
 
     def type(self, number: int) -> Tensor:
-        """The type of a class that is a tensor. Raises ``TypeError`` if the class is a tuple."""
+        """The type of a tensor class. Raises ``TypeError`` if the class is a tuple."""
         type_ = self.facts(number).type
         if not isinstance(type_, Tensor):
             raise TypeError(f"class {number} has the type {type_}, expected a tensor")
         return type_
 
     def shape(self, number: int) -> tuple[int, ...]:
-        """The shape of a class that is a tensor."""
+        """The shape of a tensor class. Raises ``TypeError`` if the class is a tuple."""
         return self.type(number).shape
 
     def is_weight(self, number: int) -> bool:
-        """True if the value of a class depends on weights alone."""
+        """True if the value of a class depends only on weights."""
         return self.facts(number).weight_only
 
     def nodes(self, number: int) -> list[Node]:
-        """The e-nodes of a class, in the order in which they were added."""
+        """The e-nodes of a class, in insertion order."""
         return self._nodes[self.find(number)]
 
     def classes(self) -> Iterator[tuple[int, list[Node]]]:
@@ -128,23 +129,23 @@ class EGraph:
             yield number, self._nodes[number]
 
     def named(self, *names: str) -> list[tuple[int, Node]]:
-        """The e-nodes of some operators, with their classes. Valid after a rebuild."""
+        """The (class, e-node) pairs of the named operators. Valid after :meth:`rebuild`."""
         found = self.derived(_by_name)
         return [pair for name in names for pair in found.get(name, ())]
 
     def derived(self, compute: "Callable[[EGraph], _Derived]") -> _Derived:
-        """What a function computes of the e-graph: once, until that changes."""
+        """Return ``compute(self)``, cached until the e-graph changes."""
         if compute not in self._derived:
             self._derived[compute] = compute(self)
         value: _Derived = self._derived[compute]
         return value
 
     def named_in(self, number: int, *names: str) -> list[Node]:
-        """The e-nodes of a class that have one of some operators."""
+        """The e-nodes of a class whose operator is one of ``names``."""
         return [node for node in self.nodes(number) if node.operator.name in names]
 
     def users(self, number: int) -> list[tuple[int, Node]]:
-        """The e-nodes with an operand in a class, each once, with their classes."""
+        """The distinct e-nodes that use a class as an operand, as (class, e-node) pairs."""
         found: dict[Node, int] = {}
         for node, user in self._uses.get(self.find(number), ()):
             found[_key(self._canonical(node))] = self.find(user)
@@ -153,8 +154,8 @@ class EGraph:
     def add(self, operator: Operator, children: tuple[int, ...] = ()) -> int:
         """Add an e-node.
 
-        ``children``: the classes of its operands. Returns the class that has it, which may be an
-        old one. Raises ``IllegalTerm`` if the operator refuses operands of these types. Raises
+        ``children``: the classes of its operands. Returns the class of the e-node, which may be an
+        existing one. Raises ``IllegalTerm`` if the operator rejects operands of these types. Raises
         ``NodeLimit`` if the e-graph is full.
         """
         node = self._canonical(Node(operator, children))
@@ -174,15 +175,15 @@ class EGraph:
         return number
 
     def class_of(self, node: Node) -> int | None:
-        """The class of an e-node that is in the e-graph, rebuilt, already; None if it is not."""
+        """The class of an e-node; None if it does not exist. Valid after :meth:`rebuild`."""
         number = self._memo.get(_key(node))
         return None if number is None else self.find(number)
 
     def union(self, left: int, right: int) -> bool:
-        """Make two classes one. :meth:`rebuild` has to be called before anything is looked up.
+        """Merge two classes. Call :meth:`rebuild` before the next lookup.
 
-        Returns whether they were two. Raises ``ValueError`` if their types differ: they cannot be
-        equal.
+        Returns whether the classes were distinct. Raises ``ValueError`` if their types differ,
+        because then they cannot be equal.
         """
         left, right = self.find(left), self.find(right)
         if left == right:
@@ -193,7 +194,7 @@ class EGraph:
                 f"classes {left} and {right} have the types {one.type} and {other.type}: a rule "
                 "that makes them equal is wrong"
             )
-        # The older number stands for both, so that the order of the graph is kept.
+        # The older number represents both classes, which keeps the order of the graph.
         keep, drop = min(left, right), max(left, right)
         self._parents[drop] = keep
         self._facts[keep] = Facts(one.type, one.weight_only or other.weight_only)
@@ -204,7 +205,7 @@ class EGraph:
         return True
 
     def rebuild(self) -> None:
-        """Restore congruence: e-nodes with equal operands are in one class, and there once."""
+        """Restore congruence: merge the classes of congruent e-nodes and remove duplicates."""
         if not self._pending:
             return
         while self._pending:
@@ -224,7 +225,7 @@ class EGraph:
         self._derived.clear()
 
     def copy(self) -> "EGraph":
-        """A copy that shares nothing that changes. Call :meth:`rebuild` before."""
+        """Return an independent copy. Call :meth:`rebuild` first."""
         twin = EGraph(self._infer, self._weights, self.limit)
         twin.size, twin.weight_size = self.size, self.weight_size
         twin._parents = list(self._parents)
@@ -259,12 +260,12 @@ class EGraph:
             seen[key] = user
             if self.is_weight(number):
                 self._spread(key, user)
-        # A class that uses itself may have been joined with others on the way: theirs are kept.
+        # A class that uses itself may have been merged in this loop. Keep the uses it gained.
         keep = self.find(number)
         self._uses[keep] = self._uses.get(keep, []) + list(seen.items())
 
     def _spread(self, node: Node, user: int) -> None:
-        """Tell a class that all operands of one of its e-nodes are weights by now."""
+        """Mark a class as a weight if all operands of this e-node are now weights."""
         facts = self._facts[user]
         if not facts.weight_only and all(map(self.is_weight, node.children)):
             self._facts[user] = Facts(facts.type, True)
@@ -275,9 +276,9 @@ class EGraph:
         return node if children == node.children else Node(node.operator, children)
 
     def infer_type(self, operator: Operator, types: tuple[Type, ...]) -> Type:
-        """The type of a call of operands of some types.
+        """The result type of an operator on operands of the given types.
 
-        Raises ``IllegalTerm`` if the operator refuses them.
+        Raises ``IllegalTerm`` if the operator rejects them.
         """
         if operator.name in LEAVES and operator.get("shape") is not None:
             return leaf_type(operator)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of the e-graph: tensor operators, their types, e-nodes and terms. Imports no TVM."""
+"""The language of the e-graph: tensor operators, types, e-nodes and terms. Imports no TVM."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
 class Tensor(NamedTuple):
-    """The type of a tensor: its static shape and its element type, such as "float32"."""
+    """A tensor type: a static shape and an element type, such as "float32"."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,17 +35,17 @@ Type = Tensor | TupleType
 
 
 class Operator(NamedTuple):
-    """An operator with its attributes: what a call is, but for its tensor operands.
+    """An operator with its attributes, without the tensor operands.
 
-    ``name``: the name: that of Relax without "relax." and "nn." for an operator that rules may
-    name. ``attributes``: names and plain Python values, sorted by name.
+    ``name``: for an operator that rules may match, the Relax name without "relax." and "nn.".
+    ``attributes``: (name, plain Python value) pairs, sorted by name.
     """
 
     name: str
     attributes: tuple[tuple[str, Any], ...] = ()
 
     def get(self, name: str) -> Any:
-        """The value of an attribute."""
+        """The value of an attribute. Raises ``KeyError`` if the operator does not have it."""
         for key, value in self.attributes:
             if key == name:
                 return value
@@ -53,12 +53,12 @@ class Operator(NamedTuple):
         raise KeyError(f"operator {self.name!r} has no attribute {name!r}, it has {names}")
 
     def replaced(self, **changes: Any) -> "Operator":
-        """The operator with other values of some attributes."""
+        """Return the operator with some attributes changed."""
         return operator(self.name, **(dict(self.attributes) | changes))
 
 
 def operator(name: str, **attributes: Any) -> Operator:
-    """Make an operator. ``**attributes``: the attributes, hashable."""
+    """Make an operator. ``**attributes``: hashable attribute values."""
     return Operator(name, tuple(sorted(attributes.items())))
 
 
@@ -70,54 +70,54 @@ class Node(NamedTuple):
 
 
 class Term(NamedTuple):
-    """An expression over e-classes: operands are terms, or the numbers of e-classes."""
+    """An expression over e-classes. Its operands are terms or e-class numbers."""
 
     operator: Operator
     children: tuple["Term | int", ...] = ()
 
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Operators whose operands may be swapped: their e-nodes are equal in either order."""
+"""Commutative operators. Their e-nodes are equal in either operand order."""
 
 UNARY = frozenset(
     {"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "clip", "sqrt", "exp", "erf", "negative"}
 )
-"""Elementwise operators of one operand."""
+"""Elementwise operators with one operand."""
 
 BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"})
-"""Elementwise operators of two operands, which broadcast as NumPy does."""
+"""Elementwise operators with two operands, which broadcast as in NumPy."""
 
 ELEMENTWISE = UNARY | BINARY
 
 LEAVES = frozenset({"input", "constant", "eye", "full"})
-"""Operators without operands. Those of "input" and "constant" have a number, and all have the type
-of their value among their attributes."""
+"""Operators without operands. Their attributes include the type of their value; "input" and
+"constant" also have an index."""
 
 
 def leaf_type(leaf: Operator) -> Tensor:
-    """The type of a leaf, which is in its attributes."""
+    """The type of a leaf, from its attributes."""
     return Tensor(tuple(leaf.get("shape")), str(leaf.get("dtype")))
 
 
 def input_leaf(index: int, type_: Type) -> Operator:
-    """The leaf of a parameter. A parameter that is no tensor has the shape None."""
+    """The leaf of a parameter. A non-tensor parameter has the shape None."""
     if isinstance(type_, Tensor):
         return operator("input", index=index, shape=type_.shape, dtype=type_.dtype)
     return operator("input", index=index, shape=None, dtype="")
 
 
 def constant_leaf(index: int, type_: Tensor) -> Operator:
-    """The leaf of a constant whose array is kept elsewhere, under a number."""
+    """The leaf of a constant. The importer stores its array under ``index``."""
     return operator("constant", index=index, shape=type_.shape, dtype=type_.dtype)
 
 
 def full_leaf(value: float, type_: Tensor) -> Operator:
-    """The leaf of a constant that has one value everywhere."""
+    """The leaf of a constant whose elements all have the same value."""
     return operator("full", shape=type_.shape, value=value, dtype=type_.dtype)
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape that shapes broadcast to, as in NumPy. None if they do not."""
+    """The broadcast shape of several shapes, as in NumPy; None if they are incompatible."""
     rank = max(map(len, shapes), default=0)
     result = [1] * rank
     for shape in shapes:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms in an e-graph: added, looked up, and their types. Imports no TVM."""
+"""Adds terms to an e-graph, looks them up, and infers their types. Imports no TVM."""
 
 from .egraph import EGraph, OtherType
 from .language import Node, Term, Type
 
 
 def add_term(graph: EGraph, term: Term | int, type_: Type | None = None) -> int:
-    """Add a term and everything in it, or nothing if it is illegal.
+    """Add a term and all its subterms, or nothing if the term is illegal.
 
-    ``term``: the term, or a class that is there. ``type_``: the type that it has to have. None:
-    any. Raises ``OtherType`` if it has another type. ``EGraph.add`` says what else may be raised.
+    ``term``: the term, or an existing class. ``type_``: the type that the term must have. None: any
+    type. Raises ``OtherType`` if the term has a different type. See ``EGraph.add`` for the other
+    errors.
     """
     found = type_of_term(graph, term)
     if type_ is not None and found != type_:
@@ -27,7 +28,7 @@ def add_term(graph: EGraph, term: Term | int, type_: Type | None = None) -> int:
 
 
 def known_class(graph: EGraph, term: Term | int) -> int | None:
-    """The class of a term that is in the e-graph, rebuilt, already; None if it is not."""
+    """The class of an existing term; None if it does not exist. The e-graph must be rebuilt."""
     found: dict[int, int | None] = {}
 
     def visit(part: Term | int) -> int | None:
@@ -43,9 +44,9 @@ def known_class(graph: EGraph, term: Term | int) -> int | None:
 
 
 def type_of_term(graph: EGraph, term: Term | int) -> Type:
-    """The type of a term, without adding it.
+    """The type of a term. Does not add the term.
 
-    Raises ``IllegalTerm`` if an operator in it refuses its operands.
+    Raises ``IllegalTerm`` if an operator in the term rejects its operands.
     """
     known: dict[int, Type] = {}
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cheapest graph of an e-graph, operators and layouts together. Imports no TVM."""
+"""Extracts the cheapest graph of an e-graph: operators and layouts jointly. Imports no TVM."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extraction by integer programs, of operators and layouts together. Imports no TVM.
+"""Extraction of operators and layouts by integer programming. Imports no TVM.
 
-Most of an integer program is about layouts, and few of them matter. So operators are chosen first,
-each at the price of its best layout and with free conversions: no plan is cheaper than that. Then
-the layouts of these operators are chosen. Where both cost the same, the plan is the cheapest. Each
-is done part by part where a problem has parts that do not depend on each other. What that does not
-prove to be the cheapest is one program.
+Most columns of the integer program concern layouts, and few layouts matter. Therefore, the first
+step chooses operators, each at the price of its best layout and with free conversions. Its optimum
+is a lower bound on all plans. The second step chooses the layouts of these operators. If both
+steps have the same cost, the plan is optimal. Both steps solve independent parts of the problem
+separately. If they do not prove optimality, one integer program covers operators and layouts.
 """
 
 import time
@@ -19,14 +19,15 @@ from .problem import Choice, Place, Plan, Problem, Step, tree_greedy
 
 _ANY = ()
 _Operator = tuple[int, tuple[int, ...]]
-"""A class and the classes that are needed: choices that differ in layouts alone have the same."""
+"""A class and the classes that it needs. Choices that differ only in layouts share it."""
 
 
 def without_layouts(problem: Problem, kept: Collection[int] = frozenset()) -> Problem:
-    """The problem with one layout for most classes; each operator has its least price.
+    """Relax a problem: one layout for most classes, and the lowest price for each operator.
 
-    ``kept``: classes that keep their layouts and their conversions. Its optimum is a lower bound:
-    each plan of the problem, without the conversions of other classes, is one of this.
+    ``kept``: classes that keep their layouts and conversions. The optimum of the relaxed problem is
+    a lower bound: every plan of the original problem, without the conversions of the other classes,
+    is also a plan of the relaxed one.
     """
 
     def place(old: Place) -> Place:
@@ -42,7 +43,7 @@ def without_layouts(problem: Problem, kept: Collection[int] = frozenset()) -> Pr
 
 
 def with_operators(problem: Problem, plan: Plan) -> Problem:
-    """The problem with the operators of a plan of ``without_layouts`` alone, in all layouts."""
+    """Restrict a problem to the operators of a ``without_layouts`` plan, in all layouts."""
     chosen = {_operator(step) for step in plan.steps.values() if isinstance(step, Choice)}
     numbers = {number for number, _ in chosen}
     choices = [choice for choice in problem.choices if _operator(choice) in chosen]
@@ -51,10 +52,10 @@ def with_operators(problem: Problem, plan: Plan) -> Problem:
 
 
 def dearer_classes(plan: Plan, than: Plan) -> set[int]:
-    """The classes that cost more in a plan than in another one.
+    """The classes that cost more in one plan than in another.
 
-    ``plan``: a plan of ``with_operators``. ``than``: the plan of ``without_layouts`` that it is
-    made of.
+    ``plan``: a plan of ``with_operators``. ``than``: the ``without_layouts`` plan that it was
+    derived from.
     """
     costs, least = _costs(plan), _costs(than)
     return {number for number, cost in costs.items() if cost > least[number]}
@@ -68,7 +69,7 @@ def _costs(plan: Plan) -> dict[int, float]:
 
 
 def _cheapest(choices: list[Choice]) -> list[Choice]:
-    """Of choices that make the same of the same, the cheapest."""
+    """The cheapest choice for each combination of place and needs."""
     cheapest: dict[Hashable, Choice] = {}
     for choice in choices:
         known = cheapest.setdefault((choice.place, choice.needs), choice)
@@ -82,25 +83,26 @@ def _operator(choice: Choice) -> _Operator:
 
 
 GAP = 1e-3
-"""The share of its cost by which a plan may miss the cheapest one: prices are known to percents.
-For the e-graph of an LSTM, the proof of the last 0.1% took seven of eight seconds."""
+"""The relative optimality gap of a plan. Prices are accurate only to a few percent. For the e-graph
+of an LSTM, proving the last 0.1% took seven of eight seconds."""
 
 ROUNDS = 3
-"""The most rounds of extraction in two steps; after these, all is one program."""
+"""The maximum number of two-step rounds. After these, one program covers the whole problem."""
 
 MOST_DEARER = 8
-"""The most classes whose layouts matter: with more, all is one program at once."""
+"""The maximum number of classes whose layouts matter. With more, the two-step rounds end and one
+program covers the whole problem."""
 
 
 @dataclass
 class Extraction:
     """The result of an extraction.
 
-    - ``plan``: the cheapest plan that was found. None if the roots cannot be computed.
-    - ``bound``: no plan is cheaper.
-    - ``secs``: seconds that it took.
-    - ``cuts``: cycles that had to be forbidden.
-    - ``note``: what went wrong; empty if nothing did.
+    - ``plan``: the cheapest plan found. None if the roots cannot be computed.
+    - ``bound``: a lower bound on the cost of all plans.
+    - ``secs``: the duration of the extraction in seconds.
+    - ``cuts``: the number of forbidden cycles.
+    - ``note``: a description of any problem; empty on success.
     """
 
     plan: Plan | None
@@ -111,13 +113,13 @@ class Extraction:
 
 
 def extract(problem: Problem, time_limit: float = 20.0, gap: float = GAP) -> Extraction:
-    """Find the cheapest of the plans that compute each class once.
+    """Find the cheapest plan that computes each class at most once.
 
-    A class that is needed in two layouts is computed in one and converted. (Without this limit,
-    which costs nothing in practice, the relaxation halves every demand from class to class.)
-    ``time_limit``: seconds that the solver may take in all. ``gap``: the share of its cost by which
-    a plan that counts as optimal may be off. Returns never without a plan if there is one: where
-    the time is not enough, the best known one, or the greedy one.
+    A class that is needed in two layouts is computed in one and converted to the other. (This
+    restriction costs nothing in practice. Without it, the linear relaxation halves every demand
+    from class to class.) ``time_limit``: the solver's total time limit in seconds. ``gap``: the
+    relative gap within which a plan counts as optimal. Returns a plan whenever one exists: if the
+    time runs out, the best known plan, or the greedy one.
     """
     start = time.perf_counter()
     end = start + time_limit
@@ -142,10 +144,10 @@ class _Found(NamedTuple):
 
 
 def _in_two_steps(problem: Problem, known: Plan, end: float, gap: float) -> _Found:
-    """The best layouts of the operators that are best without layouts. Classes that turn out to
-    cost more than without layouts keep them in the next round.
+    """Choose operators without layouts, then layouts for these operators.
 
-    With what bounds all plans.
+    Classes that cost more than in the relaxed problem keep their layouts in the next round. Returns
+    the best plan with a lower bound on all plans.
     """
     kept: set[int] = set()
     best, bound, cuts = known, 0.0, 0
@@ -153,7 +155,7 @@ def _in_two_steps(problem: Problem, known: Plan, end: float, gap: float) -> _Fou
         relaxed = without_layouts(problem, kept)
         fall_back = tree_greedy(relaxed)
         assert fall_back is not None, "a plan without its layouts is one of these"
-        # Their gap and that of the layouts add up.
+        # The gaps of the operator step and of the layout step add up.
         operators = _in_parts(relaxed, fall_back, end, gap / 10)
         bound, cuts = max(bound, operators.bound), cuts + operators.cuts
         rest = with_operators(problem, operators.plan)
@@ -172,7 +174,7 @@ def _in_two_steps(problem: Problem, known: Plan, end: float, gap: float) -> _Fou
 
 
 def _in_parts(problem: Problem, known: Plan, end: float, gap: float) -> _Found:
-    """Part by part, with the time that is left divided among the parts that are left."""
+    """Solve part by part. The remaining time is divided among the remaining parts."""
     parts = independent_parts(problem, needed_classes(problem))
     if len(parts) == 1:
         return _at_once(problem, known, end, gap)
@@ -196,7 +198,7 @@ def _in_parts(problem: Problem, known: Plan, end: float, gap: float) -> _Found:
 
 
 def _at_once(problem: Problem, known: Plan, end: float, gap: float) -> _Found:
-    """Operators and layouts in one program; never a dearer plan than the known one."""
+    """Solve operators and layouts in one program. Never return a plan worse than the known one."""
     program = IntegerProgram(problem)
     bound = 0.0
     while (left := end - time.perf_counter()) > 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to compute an e-node: its operator, and the layouts of operands and result.
+"""The implementations of an e-node: an operator, and the layouts of its operands and result.
 
-A layout is an order of axes in memory; a class has one type and may be computed in several
+A layout is the memory order of the axes. A class has one type but may be computed in several
 layouts. After "Optimal DNN Primitive Selection with Partitioned Boolean Quadratic Programming"
 (Anderson and Gregg, CGO 2018). Imports no TVM.
 """
@@ -13,25 +13,25 @@ from ..equality.egraph import EGraph
 from ..equality.language import ELEMENTWISE, Node, Operator, Tensor, operator
 
 Layout = tuple[int, ...]
-"""The axes of the type in the order of the memory; empty for the order of the type."""
+"""The axes of a tensor type in memory order; empty if the memory order is that of the type."""
 
 AS_TYPED: Layout = ()
 
 IMAGES = {"NCHW": "NHWC", "NHWC": "NCHW"}
-"""The layouts of images, each with the one that it may be computed in instead."""
+"""Maps each image layout to its alternative."""
 
 SAME = operator("same")
-"""The operator of an implementation that does nothing: the result is the operand as it is stored.
-No e-node has it."""
+"""The operator of an implementation that does nothing: the result is the stored operand. No e-node
+has this operator."""
 
 _KERNELS = {"NCHW": "OIHW", "NHWC": "HWIO"}
 _POOLS = ("max_pool2d", "avg_pool2d")
 
 
 class Implementation(NamedTuple):
-    """A way to compute an e-node.
+    """An implementation of an e-node.
 
-    ``operator``: the operator that is computed, on operands in their layouts.
+    ``operator``: the operator to run on the operands as they are stored.
     """
 
     node: Node
@@ -41,12 +41,12 @@ class Implementation(NamedTuple):
 
 
 def order(layout: str, other: str) -> Layout:
-    """The layout in which a tensor of axes such as "NCHW" is stored as "NHWC"."""
+    """The layout that stores a tensor with axes ``layout`` ("NCHW") as ``other`` ("NHWC")."""
     return tuple(layout.index(letter) for letter in other)
 
 
 def stored(type_: Tensor, layout: Layout) -> Tensor:
-    """The type of a tensor as it is stored."""
+    """The type of a tensor as stored in a layout."""
     if layout == AS_TYPED:
         return type_
     shape = (1,) * (len(layout) - type_.rank) + type_.shape
@@ -54,14 +54,14 @@ def stored(type_: Tensor, layout: Layout) -> Tensor:
 
 
 def conversion(source: Layout, target: Layout) -> Layout:
-    """The axes by which a tensor in one layout is transposed into another."""
+    """The transpose axes that convert a tensor from one layout to another."""
     rank = max(len(source), len(target))
     source = source or tuple(range(rank))
     return tuple(source.index(axis) for axis in target or range(rank))
 
 
 def moves_nothing(shape: tuple[int, ...], axes: Layout) -> bool:
-    """True if a transpose keeps the order in memory, because it moves axes of extent 1 only."""
+    """True if a transpose keeps the memory order because it moves only axes of extent 1."""
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)
 
@@ -69,7 +69,7 @@ def moves_nothing(shape: tuple[int, ...], axes: Layout) -> bool:
 class Implementations:
     """Lists the implementations of e-nodes.
 
-    ``graph``: the e-graph. Layouts are those that its convolutions and pools may be computed in.
+    ``graph``: the e-graph. Its convolutions and pools determine the available layouts.
     ``enabled``: whether layouts may change at all.
     """
 
@@ -81,7 +81,7 @@ class Implementations:
         self._layouts = [order(layout, IMAGES[layout]) for layout in sorted(found & set(IMAGES))]
 
     def of(self, node: Node) -> list[Implementation]:
-        """The implementations of an e-node; the first computes it as it is."""
+        """The implementations of an e-node. The first one keeps the operator and all layouts."""
         as_typed = (AS_TYPED,) * len(node.children)
         listed = [Implementation(node, node.operator, as_typed, AS_TYPED)]
         if self._layouts:
@@ -120,7 +120,7 @@ class Implementations:
         yield Implementation(node, changed, (result, order(kernel, _KERNELS[target])), result)
 
     def _relabeled(self, node: Node) -> Iterable[Implementation]:
-        """A transpose to or from a layout: what is stored stays, it is only seen otherwise."""
+        """Implement a transpose to or from a layout by relabeling axes. The data stay in place."""
         axes = node.operator.get("axes")
         if axes in self._layouts:
             yield Implementation(node, SAME, (axes,), AS_TYPED)
@@ -129,7 +129,7 @@ class Implementations:
             yield Implementation(node, SAME, (AS_TYPED,), inverse)
 
     def _fits(self, node: Node, layout: Layout) -> bool:
-        """True if the operands can be stored so. Weights can: they gain axes where they need."""
+        """True if the operands can be stored in a layout. Weights may gain leading axes for it."""
         ranks = set()
         for child in node.children:
             type_ = self._graph.facts(child).type
@@ -143,7 +143,7 @@ class Implementations:
 
 
 def _permuted(op: Operator, layout: Layout) -> tuple[Operator, Layout] | None:
-    """An operator on operands in a layout, and the layout of its result. None: it cannot."""
+    """The operator on operands in a layout, and the result layout; None if unsupported."""
     if op.name in ELEMENTWISE:
         return op, layout
     if op.name == "concat":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The integer program of an extraction: steps are columns, needs are rows. Imports no TVM.
 
-Instruction selection in an e-graph (TENSAT, Yang et al., MLSys 2021) with layouts as a part of
-what is selected. What makes it fast is a row for every class that all derivations need.
+It selects e-nodes as TENSAT does (Yang et al., MLSys 2021), together with layouts. A row for every
+class that all derivations need makes it fast.
 """
 
 from collections.abc import Hashable, Iterable
@@ -16,18 +16,18 @@ from .parts import needed_classes, operands_of
 from .problem import Choice, Place, Plan, Problem, Step, needs_of, plan_of
 
 LARGEST_PRICE = 1000.0
-"""The largest price after scaling for the solver, which stops 1e-6 from the optimum."""
+"""The largest price after scaling for the solver, whose absolute tolerance is 1e-6."""
 
 EXACT = 1e-9
-"""The gap of a proof in floating point."""
+"""The relative gap of an optimality proof in floating point."""
 
 CUT_ROUNDS = 20
-"""Cycles are forbidden one by one for so many rounds, and all at once after that."""
+"""The number of rounds that forbid a single cycle. After these, levels forbid all cycles."""
 
 
 @dataclass
 class _Rows:
-    """Rows of a linear program: lower <= row <= upper."""
+    """The rows of a linear program, each of the form ``lower <= row``."""
 
     values: list[float] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Rows:
 
 
 class IntegerProgram:
-    """The integer program. Columns: the steps, and later a level for each place."""
+    """The integer program. Its columns are the steps, and later a level for each place."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -80,7 +80,7 @@ class IntegerProgram:
             rows.at_least(0, [*terms, (self.column[id(conversion)], -1.0)])
 
     def _add_demands_of(self, choices: list[Choice]) -> None:
-        """The needs of the choices of a class. As it is computed once, they share their rows."""
+        """Add the needs of a class's choices. They share rows because only one is chosen."""
         places: dict[Place, list[int]] = {}
         classes: dict[int, list[int]] = {}
         for choice in choices:
@@ -104,7 +104,7 @@ class IntegerProgram:
             self.rows.at_least(1, [(self.column[id(choice)], 1.0) for choice in choices])
 
     def forbid(self, cycle: list[Step]) -> None:
-        """Forbid steps that need each other to be chosen together."""
+        """Forbid choosing all steps of a cycle together."""
         self.cuts += 1
         if self.cuts > CUT_ROUNDS:
             self._add_levels()
@@ -112,7 +112,7 @@ class IntegerProgram:
         self.rows.at_least(1 - len(columns), [(column, -1.0) for column in columns])
 
     def _add_levels(self) -> None:
-        """Give each place a level, above those of what its step needs."""
+        """Give each place a level above the levels of all places that its step needs."""
         if self.levels:
             return
         count = len(self.steps)
@@ -125,10 +125,10 @@ class IntegerProgram:
                     self.rows.at_least(1 - top - 1, [*terms, (column, -top - 1)])
 
     def solve(self, time_limit: float, gap: float) -> tuple[list[Step] | None, bool, float]:
-        """The chosen steps, whether they are proved the cheapest but for the gap, and the bound."""
+        """Return the chosen steps, whether they are optimal within the gap, and a lower bound."""
         count, width = len(self.steps), len(self.steps) + len(self.levels)
         prices = np.array([step.price for step in self.steps] + [0.0] * len(self.levels))
-        # The solver's tolerances are absolute: prices of microseconds would be below them.
+        # The solver's tolerances are absolute. Prices of a few microseconds would be below them.
         scale = max(float(prices.max()), 1e-30) / LARGEST_PRICE
         upper = np.array([1.0] * count + [float(len(self.levels))] * len(self.levels))
         result = milp(
@@ -147,7 +147,7 @@ class IntegerProgram:
 
 
 def derive(problem: Problem, picked: list[Step]) -> tuple[Plan | None, list[Step]]:
-    """The plan that some steps make, or steps among them that need each other."""
+    """Return the plan that the picked steps form, or else a cycle among them."""
     by_place: dict[Place, list[Step]] = {}
     for step in picked:
         by_place.setdefault(step.place, []).append(step)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes that every plan computes, and the parts of an extraction that they divide it into.
+"""The classes that every plan computes, and the independent parts between them.
 
-A class that every plan computes, in its only layout, is there whatever else is chosen. So what is
-above it and what is below it are problems of their own. The blocks of a network are such parts: an
-integer program of all takes time that grows exponentially with their number. Imports no TVM.
+A class that every plan computes, in its only layout, is available whatever else is chosen.
+Therefore, the problems above and below it are independent. The blocks of a network are such parts.
+The time of one integer program for all of them grows exponentially with their number. Imports no
+TVM.
 """
 
 from collections import Counter
@@ -17,33 +18,34 @@ from scipy.sparse.csgraph import connected_components
 from .problem import Choice, Conversion, Place, Problem, Step
 
 FEW_CHOICES = 200
-"""Parts of so few choices are one part together: starting a solver costs more than it saves."""
+"""Parts with at most this many choices are merged: a solver start costs more than it saves."""
 
 SMALL = -1
-"""The number of the part of all small parts."""
+"""The number of the part that combines all small parts."""
 
 
 class Part(NamedTuple):
     """A part of a problem.
 
-    ``problem``: the choices of some classes, without their needs of what is there anyway.
-    ``whole``: the choices with all their needs, by the identity of those without.
+    ``problem``: the choices of some classes, without the needs that every plan satisfies.
+    ``whole``: maps the ``id`` of such a choice to the original choice with all its needs.
     """
 
     problem: Problem
     whole: dict[int, Choice]
 
     def in_full(self, steps: Iterable[Step]) -> list[Step]:
-        """Steps of the part as steps of the whole problem."""
+        """Convert steps of the part to steps of the whole problem."""
         return [self.whole.get(id(step), step) for step in steps]
 
 
 def independent_parts(problem: Problem, needed: Collection[int]) -> list[Part]:
     """Divide a problem at the classes that every plan computes.
 
-    Returns the smallest first; the classes that a part shares with others are roots of it. Each
-    plan of the problem has a plan of every part: their optima add up to a lower bound. Plans of all
-    parts are a plan of the problem together, unless steps of different parts need each other.
+    Returns the parts, the smallest first. Classes that a part shares with other parts are among its
+    roots. Each plan of the problem contains a plan of every part, so the optima of the parts add up
+    to a lower bound. The plans of all parts combine to a plan of the problem, unless steps of
+    different parts form a cycle.
     """
     given = _given(problem, needed)
     part_of = _together_if_small(problem, _linked(problem, given))
@@ -68,7 +70,7 @@ def independent_parts(problem: Problem, needed: Collection[int]) -> list[Part]:
 
 
 def _given(problem: Problem, needed: Collection[int]) -> set[Place]:
-    """The places that every plan has: those of the needed classes with one place."""
+    """The places that every plan computes: the needed classes with only one place."""
     places: dict[int, set[Place]] = {}
     steps: list[Step] = [*problem.choices, *problem.conversions]
     for step in steps:
@@ -77,7 +79,7 @@ def _given(problem: Problem, needed: Collection[int]) -> set[Place]:
 
 
 def _linked(problem: Problem, given: Collection[Place]) -> dict[int, int]:
-    """The part of each class: classes are linked to those that their choices need."""
+    """The part of each class: connected components, where choices link classes to their needs."""
     numbers = list(problem.by_class)
     index = {number: at for at, number in enumerate(numbers)}
     links = [
@@ -101,8 +103,8 @@ def _together_if_small(problem: Problem, part_of: dict[int, int]) -> dict[int, i
 def needed_classes(problem: Problem) -> set[int]:
     """The classes that every derivation of the roots contains.
 
-    By the greatest fixpoint of need(c) = {c} and what all e-nodes of c have in common of what their
-    operands need. It holds for e-graphs with cycles too, by induction on a derivation.
+    The result is the greatest fixpoint of need(c) = {c} | intersection over the e-nodes of c of the
+    union of need(operand). This holds for cyclic e-graphs too, by induction on a derivation.
     """
     numbers = sorted({choice.place[0] for choice in problem.choices})
     bit = {number: 1 << index for index, number in enumerate(numbers)}
@@ -132,4 +134,5 @@ def needed_classes(problem: Problem) -> set[int]:
 
 
 def operands_of(choice: Choice) -> tuple[int, ...]:
+    """The distinct classes that a choice needs."""
     return tuple(dict.fromkeys(number for number, _ in choice.needs))

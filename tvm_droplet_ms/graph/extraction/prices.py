@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of kernels. Imports no TVM."""
+"""Kernel prices from rooflines. Imports no TVM."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,31 +12,32 @@ _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint
 _BYTES |= {"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 
 FREE = frozenset({"same", "reshape", "expand_dims", "squeeze", "get", "tuple", "dropout", *LEAVES})
-"""Operators that move and compute nothing."""
+"""Operators that neither move nor compute data."""
 
 LAYOUT_SPEEDS = {("conv2d", "NHWC"): 1.3, ("grouped", "NHWC"): 0.75, ("depthwise", "NHWC"): 2.0}
-"""The speeds of tuned kernels of equal trials over those in NCHW, where this was seen to matter:
-3x3, 32 groups of 4, and depthwise 3x3, on one Zen 4 core. They stand in until kernels are timed."""
+"""The speedups of tuned kernels over NCHW kernels with equal trials, for layouts where it matters.
+They were measured for 3x3, for 32 groups of 4, and for depthwise 3x3 on one Zen 4 core, and apply
+until kernels are timed."""
 
 
 FLOPS = {"sigmoid": 20, "silu": 20, "exp": 20, "tanh": 30, "erf": 30, "gelu": 35}
-"""Operations of a value, where they are more than one: those of the polynomials that are summed up
-for it (``model/kernels/vector_math.py``)."""
+"""The operations per element of operators that need more than one. The count is that of their
+polynomial approximations (``model/kernels/vector_math.py``)."""
 
 
 class Rates(Protocol):
-    """The rates of a machine; ``session.roofline.MachineRates`` is one."""
+    """The rates of a machine; ``session.roofline.MachineRates`` implements it."""
 
     @property
     def flops_per_sec(self) -> float:
         """The peak rate of float32 operations."""
 
     def bandwidth(self, working_set: float) -> float:
-        """The bandwidth in bytes per second for a kernel that touches so many bytes."""
+        """The bandwidth in bytes per second of a kernel that touches ``working_set`` bytes."""
 
 
 class Price(Protocol):
-    """Prices the kernels that an e-graph may be computed with, in seconds."""
+    """Prices kernels and layout conversions of an e-graph, in seconds."""
 
     def kernel(self, graph: EGraph, number: int, way: Implementation) -> float:
         """The price of an implementation of an e-node.
@@ -46,32 +47,33 @@ class Price(Protocol):
         graph : EGraph
             The e-graph.
         number : int
-            The class that it computes.
+            The class that the implementation computes.
         way : Implementation
             The implementation.
         """
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
-        """The price of the conversion of a tensor from one layout to another."""
+        """The price of converting a tensor from one layout to another."""
 
 
 @dataclass(frozen=True)
 class RooflinePrice:
-    """Rooflines: the longer of computing and moving, and a constant for each kernel.
+    """Roofline prices: the larger of compute time and memory time, plus a constant per kernel.
 
-    Elementwise work runs in the kernel before it: it costs its arithmetic, what else it reads, and
-    a small constant. Not all is fused, and of graphs of equal prices the simplest one is wanted.
+    An elementwise operator is fused into the kernel before it. It costs its arithmetic, the reading
+    of its other operands, and a small constant. The constant exists because TVM does not fuse
+    everything, and because the simplest of equally priced graphs should win.
 
     Parameters
     ----------
     rates : Rates
         The machine.
     call_secs : float
-        Seconds of a kernel's call.
+        Seconds of a kernel call.
     slice_secs, elementwise_secs : float
-        Seconds of a slice and of an elementwise call beside their arithmetic and their reading.
+        Additional seconds of a slice and of an elementwise call.
     layout_speeds : dict[tuple[str, str], float]
-        The speed of a kind of convolution in a layout over that in NCHW.
+        The speedup of each (kind of convolution, layout) over NCHW.
     """
 
     rates: Rates
@@ -92,14 +94,14 @@ class RooflinePrice:
             return self._epilogue(graph, way, operands, result)
         moved = bytes_of(result) + sum(bytes_of(operand) for operand in operands)
         if op.name == "strided_slice":
-            # What reads it does so in its own kernel, as long as that is no convolution or product.
+            # The consumer reads the slice in its own kernel unless it is a convolution or product.
             return self._bound(0.0, 2 * bytes_of(result)) + self.slice_secs
         bound = self._bound(flops_of(op, operands, result), moved)
         speed = self.layout_speeds.get((_kind(op, operands), _layout(op)), 1.0)
         return bound / speed + self.call_secs
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
-        """The price of the conversion of a tensor from one layout to another."""
+        """The price of converting a tensor from one layout to another."""
         if moves_nothing(stored(type_, source).shape, conversion(source, target)):
             return 0.0
         return self._bound(0.0, 2 * bytes_of(type_)) + self.call_secs
@@ -110,7 +112,7 @@ class RooflinePrice:
     def _epilogue(
         self, graph: EGraph, way: Implementation, operands: list[Type], result: Type
     ) -> float:
-        """Arithmetic, and the bytes of all operands but the largest that is no weight."""
+        """Price the arithmetic and the reading of all non-weight operands except the largest."""
         read = sorted(
             bytes_of(type_)
             for child, type_ in zip(way.node.children, operands)
@@ -128,14 +130,14 @@ def _stored(type_: Type, layout: Layout) -> Type:
 
 
 def bytes_of(type_: Type) -> float:
-    """The bytes of a tensor, or of the tensors of a tuple."""
+    """The bytes of a tensor, or of all tensors in a tuple."""
     if isinstance(type_, TupleType):
         return float(sum(bytes_of(each) for each in type_.fields))
     return float(type_.size * _BYTES.get(type_.dtype, 1))
 
 
 def flops_of(op: Operator, operands: list[Type], result: Type) -> float:
-    """The floating-point operations of a call; 0 for what only moves, 1 a value for the unknown."""
+    """The floating-point operations of a call; 0 for data movement and unknown operators."""
     first, out = operands[0] if operands else result, result
     if not isinstance(out, Tensor) or not isinstance(first, Tensor):
         return 0.0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extraction as an abstract problem: choices, their needs and their prices. Imports no TVM.
 
-Plans that bound and replace the exact one are here too: the greedy one, and the graph as it came.
-A greedy plan has no merged operator, which pays only if several classes choose it together.
+This module also derives two plans without a solver: the greedy plan and the plan of the original
+graph. A greedy plan never contains a merged operator, because merging pays off only if several
+classes choose it together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +17,9 @@ from .implementations import AS_TYPED, Implementations, Layout
 from .prices import Price
 
 LATE_SECS = 1e-7
-"""Added to the price of a sum or product with a weight, divided by the steps before it.
-Sums commute, so that a network of repeated layers has many graphs of one price. A mixture of these
-has several kernels for one layer, each with a packed copy of its weights."""
+"""The seconds added to the price of a binary operator with a weight, divided by the number of steps
+before it. Sums commute, so a network of repeated layers has many graphs of equal price. A mixture
+of these graphs has several kernels for one layer, each with its own packed copy of the weights."""
 
 Place = tuple[int, Layout]
 """A class in a layout."""
@@ -27,10 +28,11 @@ Place = tuple[int, Layout]
 class Choice(NamedTuple):
     """A way to compute a class in a layout.
 
-    - ``place``: what is computed.
-    - ``needs``: what has to be there before, each once. Weights are: they are left out.
-    - ``price``: what it costs.
-    - ``what``: the implementation, for whoever writes the graph.
+    - ``place``: the place that it computes.
+    - ``needs``: the places that must be computed before, without duplicates. Weights are always
+      available and left out.
+    - ``price``: its cost.
+    - ``what``: the implementation, which the exporter needs.
     """
 
     place: Place
@@ -40,9 +42,10 @@ class Choice(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A change of the layout of a class that was computed in another one.
+    """A conversion of a computed class to another layout.
 
-    ``price``: what it costs.
+    ``place``: the class in the target layout. ``source``: the class in the source layout.
+    ``price``: its cost.
     """
 
     place: Place
@@ -55,9 +58,9 @@ Step = Choice | Conversion
 
 @dataclass
 class Problem:
-    """The choices of an extraction.
+    """An extraction problem.
 
-    ``choices``: all choices. ``conversions``: all conversions. ``roots``: what is wanted.
+    ``choices``: all choices. ``conversions``: all conversions. ``roots``: the requested places.
     """
 
     choices: list[Choice]
@@ -75,11 +78,10 @@ class Problem:
 
 @dataclass
 class Plan:
-    """A graph that was extracted.
+    """An extracted graph.
 
-    ``steps``: how each place is made: only what the roots need, operands before what uses them.
-    ``cost``: the sum of the prices of the steps. ``optimal``: whether no cheaper plan exists, by
-    proof.
+    ``steps``: the step for each place that the roots need, operands before their users. ``cost``:
+    the sum of the prices of the steps. ``optimal``: whether the plan is proven to be the cheapest.
     """
 
     steps: dict[Place, Step]
@@ -88,10 +90,10 @@ class Plan:
 
 
 def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -> Plan | None:
-    """The plan that a step for each place makes.
+    """Make a plan from one step for each place.
 
-    ``steps``: a step for each place that is used. Others do no harm. ``optimal``: what is known of
-    it. None if something is missing, or needs itself.
+    ``steps``: a step for each place in use; unused entries are ignored. ``optimal``: whether the
+    plan is known to be optimal. Returns None if a step is missing or if the steps form a cycle.
     """
     ordered: dict[Place, Step] = {}
     entered: set[Place] = set()
@@ -117,16 +119,16 @@ def plan_of(problem: Problem, steps: dict[Place, Step], optimal: bool = False) -
 
 
 def needs_of(step: Step) -> tuple[Place, ...]:
-    """The classes that a step needs."""
+    """The places that a step needs."""
     return step.needs if isinstance(step, Choice) else (step.source,)
 
 
 def problem_of(graph: EGraph, roots: Iterable[int], price: Price, layouts: bool = True) -> Problem:
-    """Pose the extraction of some classes of an e-graph.
+    """Make the extraction problem for some classes of an e-graph.
 
-    ``roots``: the classes wanted, in the layout of their types. ``price``: prices kernels and
-    conversions. ``layouts``: whether layouts may change. Returns classes that depend on weights
-    alone are left out: they cost nothing. So are those that the roots cannot reach.
+    ``roots``: the requested classes, in the layout of their types. ``price``: prices kernels and
+    conversions. ``layouts``: whether layouts may change. The problem leaves out classes that depend
+    only on weights, because they cost nothing, and classes that the roots cannot reach.
     """
     implementations = Implementations(graph, layouts)
     wanted = [graph.find(root) for root in roots]
@@ -170,7 +172,7 @@ def problem_of(graph: EGraph, roots: Iterable[int], price: Price, layouts: bool 
 
 
 def _weights_late(choices: list[Choice]) -> list[Choice]:
-    """The choices, where adding or multiplying a weight costs the more the earlier it is done."""
+    """Add ``LATE_SECS`` to the prices of arithmetic with a weight: the earlier, the costlier."""
     heights = _heights(choices)
 
     def priced(choice: Choice) -> Choice:
@@ -183,7 +185,7 @@ def _weights_late(choices: list[Choice]) -> list[Choice]:
 
 
 def _heights(choices: list[Choice]) -> dict[int, int]:
-    """The fewest steps, one after the other, that compute a class; at least 1."""
+    """The minimum depth of a derivation of each class, in steps; at least 1."""
     heights: dict[int, int] = {}
     changed = True
     while changed:
@@ -213,10 +215,10 @@ def _reachable(graph: EGraph, roots: list[int]) -> list[int]:
 
 
 def tree_greedy(problem: Problem) -> Plan | None:
-    """Choose the cheapest tree for each place; what is shared counts once for each use.
+    """Choose the cheapest tree for each place; shared subtrees count once for each use.
 
     Dijkstra's algorithm on a grammar (Knuth, "A generalization of Dijkstra's algorithm", 1977).
-    None if the roots cannot be computed.
+    Returns None if the roots cannot be computed.
     """
     steps: list[Step] = [*problem.choices, *problem.conversions]
     missing = [set(needs_of(step)) for step in steps]
@@ -226,7 +228,7 @@ def tree_greedy(problem: Problem) -> Plan | None:
         for need in needs:
             users.setdefault(need, []).append(number)
     chosen: dict[Place, Step] = {}
-    # No price is negative: what is cheapest of what can be made now will not get cheaper.
+    # Prices are nonnegative, so the cheapest step on the heap is final.
     heap = [(cost[number], number) for number, needs in enumerate(missing) if not needs]
     heapify(heap)
     while heap:
@@ -244,9 +246,10 @@ def tree_greedy(problem: Problem) -> Plan | None:
 
 
 def as_it_is(problem: Problem, first: Mapping[int, object]) -> Plan | None:
-    """The plan that computes some e-nodes as they are typed: the graph that went in.
+    """The plan of the original graph: the given e-nodes without layout changes.
 
-    ``first``: the e-node that each class was imported with. None if the e-graph has lost it.
+    ``first``: the e-node that each class was imported with. Returns None if the problem lacks one
+    of these e-nodes.
     """
     steps: dict[Place, Step] = {}
     for choice in problem.choices:

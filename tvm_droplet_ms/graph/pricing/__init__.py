@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of kernels on this machine, as prices."""
+"""Measured kernel times as prices."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels that decide between plans, and their trials. Imports no TVM."""
+"""Chooses the kernels to time, so that the best plan can be told from others. Imports no TVM."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,19 +8,19 @@ from .kernels import Kernel
 from .measured_prices import FoundPlan, MeasuredPrice
 
 FIRST_TRIALS, MORE_TRIALS = 8, 32
-"""The trials of a kernel that is timed, and of one that may decide."""
+"""The trials of every timed kernel, and of a kernel that may decide between plans."""
 
 AT_ONCE = 8
-"""The most kernels that are timed before the next extraction: what they took tells what others may
-take."""
+"""The maximum number of kernels to time before the next extraction. Their times predict those of
+similar kernels."""
 
 LEAST_GAIN = 0.01
-"""The share that a plan must promise to save to be worth more trials, and that a graph must save in
-three of four rounds: less is a tie."""
+"""The minimum relative gain. A plan must promise this gain to get more trials. A graph must reach
+it in three of four rounds to win; otherwise, the result is a tie."""
 
 Timer = Callable[[Sequence[Kernel], int], Mapping[Kernel, float | None]]
-"""Times kernels with a number of trials each; None for one that cannot be timed. Those that it has
-no time for are missing."""
+"""Times kernels with a given number of trials each. Its result maps a kernel that cannot be timed
+to None and lacks kernels for which the time ran out."""
 
 
 def time_what_is_wanted(
@@ -30,17 +30,18 @@ def time_what_is_wanted(
     is_due: Callable[[], bool],
     first: Sequence[FoundPlan] = (),
 ) -> list[FoundPlan]:
-    """Extract, time what the plan wants, and extract again, until it wants nothing new.
+    """Extract a plan, time its kernels, and repeat until the plan has no untimed kernels.
 
-    What not all plans have is timed before what they share: it decides between them, and there may
-    not be time for all. So the largest kernels come first, ``AT_ONCE`` in a round.
+    Kernels that not all plans share are timed first, because they decide between the plans and the
+    time may not suffice for all. For the same reason, the largest of these kernels come first,
+    ``AT_ONCE`` in each round.
 
-    - ``price``: the prices, which learn.
-    - ``extract``: finds the cheapest plan by these prices; None where there is none.
-    - ``is_due``: whether no more is to be timed.
-    - ``first``: plans whose kernels are timed too, before all others.
+    - ``price``: the price model, which learns from measured times.
+    - ``extract``: finds the cheapest plan under these prices; returns None if there is none.
+    - ``is_due``: returns whether to stop timing.
+    - ``first``: further plans whose kernels are also timed.
 
-    Returns the plans of all rounds, the last one last.
+    Returns the plans of all rounds, in order.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:
@@ -64,16 +65,16 @@ def time_what_may_win(
     timer: Timer,
     is_due: Callable[[], bool],
 ) -> list[FoundPlan]:
-    """Give more trials to plans that would be the cheapest if these were worth as much as hoped.
+    """Give more trials to plans that would be the cheapest if these trials helped as hoped.
 
-    So a plan is found that only was unlucky with its first trials. In the end no other plan is
-    cheaper by more than ``LEAST_GAIN``, unless more trials save more than is hoped.
+    This finds plans whose first trials were merely unlucky. At the end, no other plan is cheaper by
+    more than ``LEAST_GAIN``, unless more trials would save more than hoped.
 
-    - ``price``: the prices, which learn.
-    - ``extract``: finds the cheapest plan by these prices; None where there is none.
-    - ``is_due``: whether no more is to be timed.
+    - ``price``: the price model, which learns from measured times.
+    - ``extract``: finds the cheapest plan under these prices; returns None if there is none.
+    - ``is_due``: returns whether to stop timing.
 
-    Returns the plans of all rounds, the last one last.
+    Returns the plans of all rounds, in order.
     """
     found: list[FoundPlan] = []
     while (best := extract()) is not None:
@@ -95,7 +96,7 @@ def time_what_may_win(
 
 
 def _worth_most(kernels: Sequence[Kernel], price: MeasuredPrice) -> list[Kernel]:
-    """The kernels that half of what may be saved depends on, those with the most first."""
+    """The kernels with the largest possible savings, which together make up half of the total."""
     stakes = {kernel: calls * price.hope(kernel) for kernel, calls in Counter(kernels).items()}
     ranked = sorted(stakes, key=lambda kernel: -stakes[kernel])
     half, chosen = sum(stakes.values()) / 2, list[Kernel]()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels as a Relax module: what `tune` would make of them is what is timed."""
+"""Writes kernels as a Relax module, so that they are lowered and timed as `tune` would do it."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ from .kernels import Kernel
 
 
 def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
-    """Make a module of one function for each kernel.
+    """Make a module with one function for each kernel.
 
-    The functions are named by their numbers, ``kernel_0`` and so on. Weights are their last
-    parameters (``num_input``), so that they are marked as those of a model are. A kernel that finds
-    its weights in the caches is called several times with the same ones, by which it is marked too
-    (``model/kernels/weight_reuse.py``).
+    The functions are named ``kernel_0``, ``kernel_1`` and so on. Weights are their last parameters
+    (``num_input``), so they are marked like the weights of a model. A kernel with cached weights is
+    called several times with the same weights, so it is marked, too
+    (``model/kernels/weights/weight_reuse.py``).
     """
     builder = relax.BlockBuilder()
     for index, kernel in enumerate(kernels):
@@ -34,7 +34,7 @@ def kernel_module(kernels: Sequence[Kernel]) -> IRModule:
 
 
 def _calls_of(kernel: Kernel) -> tuple[list[relax.Var], list[relax.Var], list[list[relax.Var]]]:
-    """Inputs, weights, and the operands of each call: its own inputs, and the weights of all."""
+    """Return inputs, weights and the operands of each call. All calls share the weights."""
     weights = {
         index: _variable(kernel, index, "w")
         for index in range(len(kernel.operands))
@@ -59,10 +59,10 @@ def _variable(kernel: Kernel, index: int, name: str) -> relax.Var:
 def workloads_of(lowered: IRModule, count: int) -> list[list[int] | None]:
     """The workloads of each function of a lowered ``kernel_module``.
 
-    ``lowered``: the module, its operators as kernels. ``count``: the number of functions. Returns
-    for each the structural hashes of the TIR functions that it calls, one for each call, so that a
-    warm kernel has each several times; None where it calls something else, which cannot be
-    scheduled.
+    ``lowered``: the lowered module. ``count``: the number of functions. Returns, for each function,
+    the structural hashes of the TIR functions that it calls, one per call. The list of a warm
+    kernel therefore repeats each hash. The entry is None if the function calls anything else, which
+    cannot be scheduled.
     """
     return [_calls(lowered, lowered[f"kernel_{index}"]) for index in range(count)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels that a graph is computed by, as they are timed: each alone. Imports no TVM."""
+"""The kernels of a graph, which are timed one by one. Imports no TVM."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,24 +13,24 @@ from ..extraction.prices import FREE, bytes_of
 from ..extraction.problem import Choice, Plan, Step
 
 UNTIMED = frozenset({"strided_slice", "opaque", *FREE, *ELEMENTWISE})
-"""Operators that are not timed alone: elementwise work runs in the kernel before it and slices in
-the one after it; a call that no rule knows is the same in every graph."""
+"""Operators that are not timed alone. Elementwise operators are fused into the kernel before them
+and slices into the kernel after them. A call that no rule knows is the same in every graph."""
 
 SHARED_CALLS = 3
-"""Of so many calls that share a weight, most find it in the caches."""
+"""The number of calls sharing a weight from which most calls find it in the caches."""
 
 _Call = tuple[Operator, tuple[int | Type, ...]]
-"""An operator with the classes of its weights, and the types of its other operands."""
+"""An operator with the classes of its weights and the types of its other operands."""
 
 
 class Kernel(NamedTuple):
-    """An operator on tensors of certain types: what is timed, and has a price.
+    """An operator on tensors of given types: the unit that is timed and priced.
 
-    - ``operator``: the operator, for the layouts of the tensors.
-    - ``operands``: the types of the operands as they are stored.
-    - ``weights``: which operands are known before the model runs: a schedule may change their
-      layout.
-    - ``is_warm``: whether it is called again with the same weights, and finds them in the caches.
+    - ``operator``: the operator, with the layouts of the tensors.
+    - ``operands``: the types of the operands as stored.
+    - ``weights``: whether each operand is known before the model runs. A schedule may change the
+      layout of such operands.
+    - ``is_warm``: whether repeated calls with the same weights find them in the caches.
     """
 
     operator: Operator
@@ -40,7 +40,7 @@ class Kernel(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """The calls that it takes to time it as it runs."""
+        """The number of calls needed to time the kernel under realistic conditions."""
         return SHARED_CALLS if self.is_warm else 1
 
     def __str__(self) -> str:
@@ -51,10 +51,10 @@ class Kernel(NamedTuple):
 
 
 def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
-    """The kernel that an implementation of an e-node is timed as.
+    """The kernel that represents an implementation of an e-node in timing.
 
-    ``number``: the class that is computed. None for what is not timed: see ``UNTIMED``; tuples are
-    not timed either.
+    ``number``: the class that the implementation computes. Returns None for ``UNTIMED`` operators
+    and for tuples, which are not timed.
     """
     if way.operator.name in UNTIMED or not isinstance(graph.facts(number).type, Tensor):
         return None
@@ -69,9 +69,9 @@ def kernel_of(graph: EGraph, number: int, way: Implementation) -> Kernel | None:
 
 
 def _is_warm(graph: EGraph, node: Node) -> bool:
-    """True if enough e-nodes call the same kernel with the same weights, and caches keep those.
+    """True if enough e-nodes call the same kernel with the same weights and these stay cached.
 
-    All weights of the graph have to fit the caches: the order of calls is not known yet.
+    All weights of the graph must fit the caches, because the order of the calls is not known yet.
     """
     if not any(map(graph.is_weight, node.children)):
         return False
@@ -80,7 +80,7 @@ def _is_warm(graph: EGraph, node: Node) -> bool:
 
 
 def _calls(graph: EGraph) -> "Counter[_Call]":
-    """How many e-nodes make each call with weights."""
+    """Count the e-nodes for each distinct call with weights."""
     nodes = (node for _, nodes in graph.classes() for node in nodes)
     return Counter(_call_of(graph, n) for n in nodes if any(map(graph.is_weight, n.children)))
 
@@ -99,7 +99,7 @@ def _weight_bytes(graph: EGraph) -> float:
 
 
 def conversion_kernel(type_: Tensor, source: Layout, target: Layout) -> Kernel | None:
-    """The kernel that converts a tensor from one layout to another; None where nothing moves."""
+    """The kernel that converts a tensor from one layout to another; None if no data move."""
     before, axes = stored(type_, source), conversion(source, target)
     if moves_nothing(before.shape, axes):
         return None
@@ -107,7 +107,7 @@ def conversion_kernel(type_: Tensor, source: Layout, target: Layout) -> Kernel |
 
 
 def kernel_of_step(graph: EGraph, step: Step) -> Kernel | None:
-    """The kernel of a step of a plan; None for what is not timed."""
+    """The kernel of a plan's step; None if the step is not timed."""
     if isinstance(step, Choice):
         return kernel_of(graph, step.place[0], step.what)
     type_ = graph.type(step.place[0])
@@ -115,6 +115,6 @@ def kernel_of_step(graph: EGraph, step: Step) -> Kernel | None:
 
 
 def kernels_of(graph: EGraph, plan: Plan) -> Iterator[tuple[Step, Kernel | None]]:
-    """The steps of a plan with their kernels."""
+    """The steps of a plan with their kernels; None for a step that is not timed."""
     for step in plan.steps.values():
         yield step, kernel_of_step(graph, step)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices that were measured, where they were, and lower bounds elsewhere. Imports no TVM.
+"""Measured kernel prices, with rooflines as lower bounds for untimed kernels. Imports no TVM.
 
-Optimistic pricing: what was never timed costs its roofline, so that only what the cheapest plan
-wants has to be timed, and nothing that could have won is left out. Lazy shortest paths do this
-("A Unifying Formalism for Shortest Path Problems with Expensive Edge Evaluations via Lazy
-Best-First Search over Paths with Edge Selectors", Dellin and Srinivasa, ICAPS 2016).
+Pricing is optimistic: an untimed kernel costs its roofline. So only kernels of the cheapest plan
+must be timed, and no possible winner is missed. Lazy shortest-path search uses the same idea ("A
+Unifying Formalism for Shortest Path Problems with Expensive Edge Evaluations via Lazy Best-First
+Search over Paths with Edge Selectors", Dellin and Srinivasa, ICAPS 2016).
 
-Expected prices come before these, since time may end: what was timed of a kind tells what others of
-it will likely take, and a plan that is likely to win is known before it is proved that no other is.
+Expected prices are used before optimistic ones because the time may run out. They predict the time
+of a kernel from timed kernels of the same kind. They find a likely winner early, before the
+optimistic prices prove that no other plan is cheaper.
 """
 
 from collections import Counter
@@ -26,38 +27,39 @@ from ..extraction.problem import Choice, Plan, Step
 from .kernels import Kernel, conversion_kernel, kernel_of, kernels_of
 
 FEWEST_SEEN, LIKELY_QUANTILE = 3, 0.25
-"""Kernels of a kind that have to be timed before others of the kind are expected to be as far from
-their rooflines, and the quantile of how far that is."""
+"""The minimum number of timed kernels of a kind before others of the kind are predicted from them,
+and the quantile of their ratios of time to roofline that serves as the prediction."""
 
 HOPE = 0.5
-"""The share of its time that more trials are hoped to bring a kernel to, if its roofline allows. 24
-trials more than 8 have brought a product of an LSTM from 384 to 203 us; most kernels gain less."""
+"""The fraction to which more trials are hoped to reduce a kernel's time, if its roofline allows.
+For a matrix product of an LSTM, 24 trials after the first 8 reduced the time from 384 to 203 us.
+Most kernels gain less."""
 
 
 Kind = tuple[str, str, bool, bool]
-"""Kernels of a kind are about as far from their rooflines."""
+"""The kind of a kernel. Kernels of the same kind have similar ratios of time to roofline."""
 
 
 class FoundPlan(NamedTuple):
-    """A plan, and the e-graph that it was found in."""
+    """A plan and the e-graph from which it was extracted."""
 
     graph: EGraph
     plan: Plan
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Its kernels that are timed, once for each of their steps."""
+        """The kernels of the plan that can be timed, one entry per step."""
         return [kernel for _, kernel in kernels_of(*self) if kernel is not None]
 
 
 class MeasuredPrice:
-    """Prices kernels by what they took, and by their rooflines before they were timed.
+    """Prices kernels by their measured times, and by their rooflines until they are timed.
 
-    - ``bound``: the rooflines, without ``layout_speeds``: they must be lower bounds.
-    - ``timed``: the seconds of what was timed; None for a kernel that could not be.
-    - ``firm``: those that get no more trials.
-    - ``share``: how many times its roofline a kernel takes that was not timed, where too few of its
-      kind were: 1, and what is typical for the timed ones after ``settle``.
+    - ``bound``: the rooflines, without ``layout_speeds``, because they must be lower bounds.
+    - ``timed``: the seconds of each timed kernel; None for a kernel that cannot be timed.
+    - ``firm``: the kernels that get no more trials.
+    - ``share``: the assumed ratio of time to roofline for an untimed kernel if too few kernels of
+      its kind were timed. It is 1 at first, and the median of the timed kernels after ``settle``.
     """
 
     def __init__(self, bound: RooflinePrice) -> None:
@@ -76,17 +78,17 @@ class MeasuredPrice:
         return self._price(kernel_of(graph, number, way), bound)
 
     def conversion(self, type_: Tensor, source: Layout, target: Layout) -> float:
-        """The price of the conversion of a tensor from one layout to another."""
+        """The price of converting a tensor from one layout to another."""
         bound = self._bound.conversion(type_, source, target)
         return self._price(conversion_kernel(type_, source, target), bound)
 
     def learn(self, secs: Mapping[Kernel, float | None]) -> None:
-        """Take what kernels took; None for one that could not be timed."""
+        """Record measured seconds of kernels; None for a kernel that cannot be timed."""
         self.timed.update(secs)
         self._update()
 
     def unknown(self, found: Iterable[FoundPlan]) -> list[Kernel]:
-        """The kernels of some plans that were never asked for, each once."""
+        """The kernels of some plans without a recorded result, each once."""
         listed: dict[Kernel, None] = {}
         for each in found:
             for kernel in each.kernels:
@@ -95,10 +97,10 @@ class MeasuredPrice:
         return list(listed)
 
     def limits(self, before: FoundPlan, best: FoundPlan, listed: int) -> list[str]:
-        """Lines on what the cheapest graph's time goes to.
+        """Report lines that break down the estimated time of the cheapest graph.
 
-        ``before``, ``best``: the input, and the cheapest graph. ``listed``: the most kernels to
-        name.
+        ``before``: the input. ``best``: the cheapest graph. ``listed``: the maximum number of
+        kernels to list.
         """
         total = best.plan.cost
         if total <= 0:
@@ -122,7 +124,7 @@ class MeasuredPrice:
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
-        """Price what was not timed by what was timed of its kind: no lower bound, but likely."""
+        """Within it, predict untimed kernels from timed ones of their kind, not from rooflines."""
         self._quantile = LIKELY_QUANTILE
         self._update()
         try:
@@ -133,9 +135,10 @@ class MeasuredPrice:
 
     @contextmanager
     def hoping(self, but_for: Collection[Kernel]) -> Iterator[None]:
-        """Price kernels as if more trials brought them to ``HOPE``, or to their rooflines.
+        """Within it, price kernels as if more trials had the effect of ``HOPE``.
 
-        ``but_for``: those that keep their prices, as firm ones do.
+        Prices do not fall below the rooflines. ``but_for``: kernels that keep their prices, as firm
+        kernels do.
         """
         self._hoped_for = lambda kernel: kernel not in self.firm and kernel not in but_for
         try:
@@ -144,16 +147,17 @@ class MeasuredPrice:
             self._hoped_for = lambda kernel: False
 
     def hope(self, kernel: Kernel) -> float:
-        """The time that more trials may save; 0 for a firm one, or one without a time."""
+        """The seconds that more trials may save; 0 for a firm kernel or one without a time."""
         secs = self.timed.get(kernel)
         if secs is None or kernel in self.firm:
             return 0.0
         return max(secs - max(self.bound_of(kernel), HOPE * secs), 0.0)
 
     def settle(self) -> None:
-        """No more is timed: the others are as far from their rooflines as what was of their kind.
+        """End timing, and price untimed kernels by the median ratio of time to roofline.
 
-        Otherwise a plan would be the cheapest because nobody had the time to time it.
+        The median is over timed kernels of the same kind, or over all timed kernels if these are
+        too few. With optimistic prices, a plan could win only because it was not measured in time.
         """
         ratios = [ratio for _, ratio in self._ratios()]
         self.share = max(1.0, median(ratios)) if ratios else 1.0
@@ -165,7 +169,7 @@ class MeasuredPrice:
         return self._bounds.get(kernel, 0.0)
 
     def repriced(self, found: FoundPlan) -> FoundPlan:
-        """A plan with the prices of today."""
+        """Return a plan with current prices."""
         graph, plan = found
         steps: dict[tuple[int, Layout], Step] = {}
         for place, step in plan.steps.items():
@@ -182,7 +186,7 @@ class MeasuredPrice:
     def _price(self, kernel: Kernel | None, bound: float) -> float:
         if kernel is None:
             return bound
-        # A kernel's call is a part of its price, and not of what was timed.
+        # The price includes the kernel's call. The measured time does not.
         self._bounds.setdefault(kernel, max(bound - self._bound.call_secs, 0.0))
         secs = self.timed.get(kernel)
         if secs is None:
@@ -194,7 +198,7 @@ class MeasuredPrice:
         return self.share if kernel in self.timed else self._shares.get(_kind(kernel), self.share)
 
     def _update(self) -> None:
-        """The times that kernels of each kind are expected to take, in times of their rooflines."""
+        """Recompute the expected ratio of time to roofline for each kind of kernel."""
         self._shares = {}
         if self._quantile is None:
             return
@@ -206,7 +210,7 @@ class MeasuredPrice:
                 self._shares[kind] = max(1.0, float(np.quantile(ratios, self._quantile)))
 
     def _ratios(self) -> Iterator[tuple[Kernel, float]]:
-        """The times of kernels over their rooflines."""
+        """The ratio of time to roofline for each timed kernel."""
         for kernel, secs in self.timed.items():
             if secs is not None and self._bounds.get(kernel):
                 yield kernel, secs / self._bounds[kernel]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prices of kernels in a work directory: a line of JSON each. Imports no TVM."""
+"""The file of kernel prices in a work directory, one JSON object per line. Imports no TVM."""
 
 import json
 import math
@@ -14,8 +14,8 @@ FILE_NAME = "graph_prices.jsonl"
 class StoredPrice(NamedTuple):
     """The stored price of a kernel.
 
-    ``trials``: the trials that it had; 0 where it could not be scheduled. ``secs``: the best of
-    them in seconds; None where none succeeded.
+    ``trials``: its number of trials; 0 if it could not be scheduled. ``secs``: the best time in
+    seconds; None if no trial succeeded.
     """
 
     trials: int
@@ -25,9 +25,9 @@ class StoredPrice(NamedTuple):
 class PriceFile:
     """The file of prices.
 
-    - ``target``: the target's text: what was timed for another one is not read.
-    - ``prices``: by the key of a kernel; the last of a key.
-    - ``foreign``: lines of other targets.
+    - ``target``: the text of the target. Prices of other targets are ignored.
+    - ``prices``: the latest price for each kernel key.
+    - ``foreign``: the number of lines for other targets.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], target: str) -> None:
@@ -41,7 +41,7 @@ class PriceFile:
         if not self.path.exists():
             return
         for line in self.path.read_bytes().splitlines():
-            # A line may be torn where a run was killed: its kernel is timed anew.
+            # A killed run may leave a torn line. Skip it; its kernel is timed again.
             try:
                 entry = json.loads(line.decode("utf-8"))
                 key, target = str(entry["key"]), entry["target"]
@@ -54,12 +54,12 @@ class PriceFile:
                 self.foreign += 1
 
     def add(self, key: str, price: StoredPrice) -> None:
-        """Keep the price of a kernel."""
+        """Store the price of a kernel in memory and in the file."""
         self.prices[key] = price
         entry = {"key": key, "target": self._target, **price._asdict()}
         with self.path.open("ab+") as file:
             text = json.dumps(entry) + "\n"
-            # A torn last line must not swallow this one.
+            # Start a new line after a torn last line.
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 text = text if file.read(1) == b"\n" else "\n" + text

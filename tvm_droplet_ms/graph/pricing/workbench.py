@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times kernels and whole graphs on this machine, with the parts that ``tune`` has."""
+"""Times kernels and whole graphs on this machine with the components of ``tune``."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -44,16 +44,16 @@ class WholeGraph:
 
     @property
     def workloads(self) -> set[int]:
-        """The structural hashes of its tasks."""
+        """The structural hashes of the graph's tasks."""
         return {structural_hash(task.dispatched[0]) for task in self.kernels.tasks}
 
 
 class InTurns(Priorities):
-    """The task with the fewest batches is next, of these the one with the largest stake.
+    """Chooses the task with the fewest batches next; ties go to the largest stake.
 
-    A kernel with a hundred trials looks better than one with eight: what is to be compared gets as
-    many. A task ends when its trials are spent; what earlier runs know makes no difference. A batch
-    begins where any time is left.
+    A kernel with a hundred trials looks better than one with eight. So kernels to be compared get
+    equal trials. A task ends when its trials are spent, whatever earlier runs found. A batch starts
+    whenever any time is left.
     """
 
     def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
@@ -75,8 +75,8 @@ class Workbench:
 
     - ``directory``: the work directory, with the database of all trials and the file of prices.
     - ``target``: the target, with ``num-cores``.
-    - ``note``: is told what the user should know.
-    - ``seed``: seed of all random choices.
+    - ``note``: receives messages for the user.
+    - ``seed``: the seed of all random choices.
     """
 
     def __init__(
@@ -118,26 +118,26 @@ class Workbench:
 
     @property
     def trials(self) -> int:
-        """The schedules that were measured."""
+        """The number of measured schedules."""
         return self._tuner.trials
 
     @property
     def secs_of(self) -> dict[str, float]:
-        """The seconds spent, by part."""
+        """The seconds spent in each part of the run."""
         return dict(self._parts.secs)
 
     def time(
         self, kernels: Sequence[Kernel], stop: StopRequest, trials: int
     ) -> dict[Kernel, float | None]:
-        """Time kernels, each alone, with the same number of trials.
+        """Time each kernel alone, with the same number of trials.
 
-        ``stop``: when to end; what was begun is finished. Returns the seconds of the best schedule;
-        None for a kernel that cannot be scheduled. Kernels that there was no time for are missing.
-        What the directory knows is not timed again.
+        ``stop``: when to end. A running step is finished. Returns the seconds of the best schedule
+        of each kernel; None for a kernel that cannot be scheduled. The result lacks kernels for
+        which the time ran out. Kernels with prices in the directory are not timed again.
         """
         secs: dict[Kernel, float | None] = {}
         for is_warm in (False, True):
-            # In one module, equal kernels are one function: it is marked for all of its calls.
+            # In one module, equal kernels become one function, whose mark holds for all its calls.
             alike = [kernel for kernel in kernels if kernel.is_warm == is_warm]
             if not alike:
                 continue
@@ -167,8 +167,8 @@ class Workbench:
         return known, missing
 
     def _workloads(self, kernels: Sequence[Kernel]) -> list[list[int] | None]:
-        # TVM has no legalization for some calls that it accepts, and fails with errors of many
-        # types. One such kernel is not to take the others with it.
+        # TVM accepts some calls without a legalization and then fails with errors of many types.
+        # Retry kernels one by one, so that one failure does not affect the others.
         try:
             lowered = self._tuner.kernels(kernel_module(kernels)).lowered
             return workloads_of(lowered, len(kernels))
@@ -205,16 +205,16 @@ class Workbench:
             else:
                 secs[kernel] = None
                 self._note_unpriced(kernel)
-            # A kernel with few schedules has had all of them. One that was interrupted has not.
+            # A kernel with fewer trials has no more schedules, unless the run was interrupted.
             had = least if stop.is_due else trials
             self._prices.add(price_key(workloads), StoredPrice(had if least else 0, secs[kernel]))
         return secs
 
     def graphs(self, mods: Sequence[IRModule], stop: StopRequest) -> list[WholeGraph]:
-        """The kernels of whole graphs, each with a first schedule.
+        """Prepare whole graphs: list their kernels and give each one a first schedule.
 
-        ``stop``: when first schedules are to be picked in a hurry. The results are in the same
-        order.
+        ``stop``: its deadline limits the time for picking first schedules. The results are in the
+        order of ``mods``.
         """
         made = []
         for mod in mods:
@@ -231,16 +231,16 @@ class Workbench:
         stop: StopRequest,
         left_out: Collection[int] = frozenset(),
     ) -> bool:
-        """Give the kernels of a graph so many trials, those that they have included.
+        """Tune each kernel of a graph up to ``trials``, including its earlier trials.
 
-        ``stop``: when to end; what was begun is finished. ``left_out``: workloads that get no more.
-        Returns whether there was time for all.
+        ``stop``: when to end. A running step is finished. ``left_out``: workloads that get no more
+        trials. Returns whether there was time for all kernels.
         """
         self._tune(graph.kernels, trials, stop, left_out)
         return not stop.is_due
 
     def compile(self, graph: WholeGraph, check: OutputCheck) -> CompiledModel:
-        """Compile a graph with the best schedules, without those that give other outputs."""
+        """Compile a graph with the best schedules, except those that change the outputs."""
         compiled = graph.kernels.compile()
         if check.agrees(compiled):
             return compiled
@@ -248,7 +248,7 @@ class Workbench:
         return without_wrong_schedules(graph.kernels, check, clock, self._note) or compiled
 
     def kernel_secs(self, graph: WholeGraph) -> float:
-        """The sum of the best times of a graph's kernels, each alone; those without one are 0."""
+        """The sum of the best times of a graph's kernels, each timed alone. Untimed ones are 0."""
         best = best_records(self._database, self._target)
         return sum(
             int(task.weight) * best[workload][1]
@@ -278,7 +278,7 @@ class Workbench:
     def _strategy(
         self, tasks: Sequence[ExtractedTask], *arguments: Any, **options: Any
     ) -> DropletStrategy:
-        # A fused kernel begins with the decisions of its bare anchor, which was timed before.
+        # A fused kernel starts with the decisions of its unfused anchor, which was timed before.
         return model_strategy([*tasks, *self._seen.values()], *arguments, **options)
 
     def _note_unpriced(self, kernel: Kernel) -> None:

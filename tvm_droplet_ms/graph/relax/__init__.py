@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax functions as e-graphs, and back."""
+"""Converts Relax functions to e-graphs and back."""

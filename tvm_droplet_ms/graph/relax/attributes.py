@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of Relax calls as plain values."""
+"""Reads attributes of Relax calls as plain Python values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +15,11 @@ Writer = Callable[[Operator, Operands], Expr]
 
 
 class NotRead(Exception):
-    """A call in a form that rules do not know. It is kept whole."""
+    """A call has a form that the rules do not support. It becomes an opaque operator."""
 
 
 def ints(values: Any) -> tuple[int, ...]:
-    """Integers that are known."""
+    """Convert constant integers. Raises ``NotRead`` if a value is not constant."""
     if isinstance(values, relax.Tuple):
         values = values.fields
     if not all(isinstance(value, int | tirx.IntImm) for value in values):
@@ -28,19 +28,19 @@ def ints(values: Any) -> tuple[int, ...]:
 
 
 def number(expr: Any) -> float:
-    """A number that is known."""
+    """Convert a constant number. Raises ``NotRead`` if it is not constant."""
     if not isinstance(expr, tirx.IntImm | tirx.FloatImm | int | float):
         raise NotRead
     return float(getattr(expr, "value", expr))
 
 
 def positive(axis: Any, rank: int) -> int:
-    """An axis, counted from the first."""
+    """Normalize an axis to a nonnegative index."""
     return int(axis) % rank
 
 
 def axes_in(values: Any, rank: int) -> tuple[int, ...]:
-    """Axes, counted from the first; all where none are given."""
+    """Normalize axes to nonnegative indices. None: all axes."""
     return tuple(range(rank)) if values is None else tuple(v % rank for v in ints(values))
 
 
@@ -55,6 +55,6 @@ def rank_of(expr: Expr) -> int:
 
 
 def require(condition: bool) -> None:
-    """Keep a call whole unless something holds."""
+    """Raise ``NotRead`` unless a condition holds."""
     if not condition:
         raise NotRead

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extracted graphs as Relax functions."""
+"""Writes extracted graphs as Relax functions."""
 
 import hashlib
 import heapq
@@ -21,11 +21,11 @@ from .types import type_of
 
 
 def export_function(imported: Imported, plan: Plan, fold: bool = True) -> relax.Function:
-    """Write an extracted graph.
+    """Write an extracted graph as a Relax function.
 
-    ``imported``: the function that the e-graph was made from. ``plan``: the steps to compute its
-    roots by. ``fold``: whether what depends on constants alone is computed now, with NumPy. Returns
-    a function of the same parameters and results.
+    ``imported``: the imported function with its e-graph. ``plan``: the steps that compute the
+    roots. ``fold``: whether to evaluate subgraphs that depend only on constants, with NumPy.
+    Returns a function with the same parameters and results.
     """
     return _Exporter(imported, plan, fold).function()
 
@@ -58,7 +58,7 @@ class _Exporter:
         return relax.Function(old.params, sequence, old.ret_ty, old.is_pure, old.attrs, old.span)
 
     def _ordered(self) -> list[tuple[Place, Step]]:
-        """The steps, operands first, and otherwise in the order of the imported graph."""
+        """Sort the steps topologically. Ties follow the order of the imported graph."""
         waiting = {place: len(needs_of(step)) for place, step in self.plan.steps.items()}
         users: dict[Place, list[Place]] = {}
         for place, step in self.plan.steps.items():
@@ -77,7 +77,10 @@ class _Exporter:
         return ordered
 
     def _weight_calls(self) -> list[int]:
-        """The classes of weights that stay calls, last first, so that they keep their places."""
+        """The weight classes that stay calls, in descending order.
+
+        Popping the last one lets ``function`` emit them at their original positions.
+        """
         found: set[int] = set()
         choices = [step for step in self.plan.steps.values() if isinstance(step, Choice)]
         waiting = [child for choice in choices for child in choice.what.node.children]
@@ -89,7 +92,7 @@ class _Exporter:
         return sorted(found, reverse=True)
 
     def _is_known(self, number: int) -> bool:
-        """True if a class of weights becomes a constant, or is a leaf."""
+        """True if a weight class is a leaf or becomes a constant. False without folding."""
         is_leaf = self._leaf(number) is not None
         return self.fold and (is_leaf or self._array(number) is not None)
 
@@ -99,14 +102,14 @@ class _Exporter:
             pairs = zip(way.node.children, way.operands, strict=True)
             operands = [self._value((self.graph.find(child), layout)) for child, layout in pairs]
             if way.operator == SAME:
-                # What a block returns has to be one of its own variables.
+                # A dataflow block must return its own variables.
                 return self._bind(operands[0], place) if place in self.roots else operands[0]
             return self._call(place, way.operator, operands)
         return self._converted(place, step.source)
 
     def _value(self, place: Place) -> Expr:
         if place not in self.values:
-            # Only weights are not among the steps.
+            # Steps exist for all values except weights.
             self.values[place] = self._weight(place)
         return self.values[place]
 
@@ -161,7 +164,7 @@ class _Exporter:
         return self._bind(relax.op.permute_dims(value, list(layout)), place)
 
     def _constant(self, array: Array) -> Expr:
-        """A constant, one for equal values: steps that slice one weight alike share the slice."""
+        """Make a constant, shared by equal arrays: equal slices of a weight are stored once."""
         key = str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).digest()
         if key not in self.constants:
             self.constants[key] = constant(array)
@@ -177,15 +180,15 @@ class _Exporter:
         return self._call(place, node.operator, operands)
 
     def _derivation(self, number: int) -> Node:
-        """An e-node of weights alone that does not need its own class."""
+        """An e-node of a weight class that can be computed from leaves without a cycle."""
         if not self.grounded:
             self.grounded = _grounded(self.graph)
         return self.grounded[self.graph.find(number)]
 
     def _array(self, number: int) -> Array | None:
-        """The value of a class of weights. None if NumPy cannot tell."""
+        """The value of a weight class. None if NumPy cannot compute it."""
         number = self.graph.find(number)
-        # A stack of its own: a chain of calls may be longer than Python's recursion is deep.
+        # An explicit stack, because a chain of calls may exceed Python's recursion limit.
         waiting = [] if number in self.arrays else [self._computed(number)]
         while waiting:
             need = next(waiting[-1], None)
@@ -196,8 +199,8 @@ class _Exporter:
         return self.arrays[number]
 
     def _computed(self, number: int) -> Iterator[int]:
-        """Compute a class of weights; yields each class that must have been computed by then."""
-        # What needs its own class does not get it.
+        """Compute a weight class. Yield each class that the caller must compute first."""
+        # An e-node that needs its own class finds None and is skipped.
         self.arrays[number] = None
         for node in self.graph.nodes(number):
             yield from map(self.graph.find, node.children)
@@ -218,7 +221,7 @@ class _Exporter:
 
 
 def _grounded(graph: EGraph) -> dict[int, Node]:
-    """For each class of weights its first e-node that can be computed from leaves."""
+    """For each weight class, an e-node that can be computed from leaves without a cycle."""
     found: dict[int, Node] = {}
     changed = True
     while changed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax functions as e-graphs."""
+"""Reads Relax functions as e-graphs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from .types import RelaxTypes, type_of
 
 
 class NotImported(Exception):
-    """A function that is left alone, and why."""
+    """A function cannot be imported and stays unchanged. The message gives the reason."""
 
 
 @dataclass
@@ -29,11 +29,11 @@ class Imported:
 
     - ``roots``: the classes of its results.
     - ``is_tuple``: whether it returns a tuple of the roots.
-    - ``inputs``: the parameters, by the number of their leaves.
-    - ``constants``: the constants, by the number of their leaves.
-    - ``templates``: a call as it was, for every operator that was read, by the types of its
-      operands too: an axis of -1 is another one where the rank is another.
-    - ``hints``: names of variables, by class.
+    - ``inputs``: the parameters, by the index of their leaves.
+    - ``constants``: the constants, by the index of their leaves.
+    - ``templates``: an original call for every operator and its operand types. The types matter
+      because an axis of -1 depends on the rank.
+    - ``hints``: variable names, by class.
     """
 
     function: relax.Function
@@ -49,9 +49,9 @@ class Imported:
 def import_function(func: relax.Function, types: RelaxTypes | None = None) -> Imported:
     """Read a Relax function.
 
-    ``func``: the function, normalized, as ``CanonicalizeBindings`` and ``ConvertToDataflow`` leave
-    it. With an attribute "num_input", the parameters from that number on are weights. ``types``:
-    infers types. None: a new one. Returns the e-graph, one class for each value that the function
+    ``func``: the function after ``CanonicalizeBindings`` and ``ConvertToDataflow``. If it has an
+    attribute "num_input", the parameters from that index on are weights. ``types``: infers types.
+    None: a new ``RelaxTypes``. Returns the e-graph, with one class for each value that the function
     computes. Raises ``NotImported`` if the function has symbolic shapes, impure calls, control flow
     or several blocks.
     """
@@ -126,9 +126,9 @@ class _Importer:
             return self.constants[expr]
         leaf = constant_leaf(len(self.imported.constants), type_)
         array = array_of(expr)
-        # 0.0 and -0.0 would be equal, and are not.
+        # Exclude -0.0: the e-graph would treat it as equal to 0.0.
         if array is not None and array.size == 1 and (array != 0 or not np.signbit(array)):
-            # Equal scalars are one class, so that what uses them can be equal too.
+            # Equal scalars share a class, so that their users can be equal, too.
             leaf = full_leaf(array.reshape(-1)[0].item(), type_)
         self.constants[expr] = self.graph.add(leaf)
         self.imported.constants.append(expr)
@@ -148,7 +148,7 @@ class _Importer:
         return self.graph.add(op, tuple(self._value(child) for child in children))
 
     def _opaque(self, call: relax.Call, children: list[Expr]) -> Operator:
-        """An operator for a call that is kept whole: what it is but for its operands."""
+        """The opaque operator of an unsupported call, shared by calls with the same attributes."""
         if isinstance(call.op, relax.Var | relax.Function):
             raise NotImported(f"it calls a function through {type(call.op).__name__}")
         types = [self._type(child) for child in children]
@@ -176,7 +176,11 @@ def _is_tensor(expr: Expr) -> bool:
 
 
 def _tensors(call: relax.Call) -> Iterator[Expr]:
-    """The operands of a call that are tensors, or tuples of tensors that are bound elsewhere."""
+    """The tensor operands of a call, and tuple operands that are bound to variables.
+
+    Tensors in an inline tuple are listed one by one. Raises ``NotImported`` for operands of other
+    types.
+    """
     for argument in call.args:
         if isinstance(argument, relax.Tuple) and all(map(_is_tensor, argument.fields)):
             yield from argument.fields
@@ -190,9 +194,9 @@ def _tensors(call: relax.Call) -> Iterator[Expr]:
 
 
 def with_operands(call: relax.Call, operands: list[Expr]) -> relax.Call:
-    """A call with other operands in the places of its tensors.
+    """Copy a call with new operands.
 
-    ``operands``: as many as the call has tensors, those in tuples included.
+    ``operands``: one for each operand in ``_tensors``, including tensors in inline tuples.
     """
     rest = iter(operands)
     arguments: list[Any] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax calls of convolutions, pools and norms, read and written."""
+"""Reads and writes Relax calls of convolutions, pools and norms."""
 
 from collections.abc import Callable
 
@@ -95,7 +95,7 @@ def _write_batch_norm(op: Operator, args: Operands) -> Expr:
 
 def _read_layer_norm(call: relax.Call) -> Operator:
     attrs = call.attrs
-    # TVM's kernel scales and shifts whatever these two say.
+    # TVM's kernel ignores these attributes: it always scales and shifts.
     require(bool(attrs.center) and bool(attrs.scale))
     axes = axes_in(attrs.axes, rank_of(call.args[0]))
     return operator("layer_norm", axes=axes, epsilon=float(attrs.epsilon))
@@ -120,4 +120,4 @@ LAYERS: dict[str, tuple[str, Reader, Writer]] = {
     "batch_norm": ("relax.nn.batch_norm", _read_batch_norm, _write_batch_norm),
     "layer_norm": ("relax.nn.layer_norm", _read_layer_norm, _write_layer_norm),
 }
-"""By operator: the name of Relax, and what reads and writes its calls."""
+"""Maps each operator to its Relax name, its reader and its writer."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax calls of the operators that rules name, read and written."""
+"""Reads and writes Relax calls of the operators that rules may match."""
 
 from collections.abc import Callable, Sequence
 
@@ -63,7 +63,7 @@ def _write_split(op: Operator, args: Operands) -> Expr:
 
 
 def _fields(expr: Expr) -> Sequence[Expr]:
-    """The tensors of a tuple that the call itself makes: of any other there is but one operand."""
+    """The tensors of an inline tuple. A tuple in a variable would be a single operand."""
     require(isinstance(expr, relax.Tuple))
     return list(expr.fields)
 
@@ -74,7 +74,11 @@ def _read_einsum(call: relax.Call) -> Operator:
 
 
 def _read_axis(name: str, result: bool = False) -> Callable[[relax.Call], Operator]:
-    """Read an operator with the one attribute "axis" of its first operand."""
+    """Make a reader for operators whose only attribute is "axis".
+
+    The axis is an axis of the first operand, or of the result if ``result`` is set, whose rank is
+    one larger.
+    """
 
     def read(call: relax.Call) -> Operator:
         first = call.args[0]
@@ -239,10 +243,10 @@ _WRITERS = {name: writer for name, (_, _, writer) in _TABLE.items()}
 
 
 def read_call(call: relax.Call) -> Operator | None:
-    """Read a call as an operator that rules may name.
+    """Read a call as an operator that rules may match.
 
-    ``call``: the call. Its type and those of its operands are static. None for a call that rules do
-    not know: of another operator, or in an unusual form.
+    ``call``: the call. Its type and the types of its operands are static. Returns None if the rules
+    do not support the operator or the form of the call.
     """
     reader = _READERS.get(operator_name(call))
     if reader is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of calls by Relax's own inference, cached."""
+"""Infers types of calls with Relax, with a cache."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from .operators import write_call
 
 
 def type_of(relax_type: Any) -> Type | None:
-    """A type of Relax in the language; None if symbolic, placed on a device, or no tensor's."""
+    """Convert a Relax type to the language; None if symbolic, placed on a device, or non-tensor."""
     if isinstance(relax_type, relax.TensorType):
         shape = relax_type.shape
-        # A placement would be lost: types of the language have none.
+        # The types of the language have no device, so a placement would be lost.
         if not isinstance(shape, relax.ShapeExpr) or relax_type.vdevice is not None:
             return None
         if not all(isinstance(extent, tvm.tirx.IntImm) for extent in shape):
@@ -29,16 +29,16 @@ def type_of(relax_type: Any) -> Type | None:
 
 
 def relax_type(type_: Type) -> Any:
-    """A type of the language in Relax."""
+    """Convert a type of the language to Relax."""
     if isinstance(type_, TupleType):
         return RelaxTuple([relax_type(field) for field in type_.fields])
     return relax.TensorType(type_.shape, type_.dtype)
 
 
 class RelaxTypes:
-    """Infers types with Relax. An ``Infer`` of the e-graph.
+    """Infers types with Relax; an ``Infer`` function for the e-graph.
 
-    ``opaque``: the types of the calls that are kept whole, which the importer knows.
+    ``opaque``: the types of inputs, tuples and opaque calls, which the importer fills in.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class RelaxTypes:
         operands = [relax.Var(f"x{i}", relax_type(type_)) for i, type_ in enumerate(types)]
         try:
             call = self._builder.normalize(write_call(operator, operands))
-        # Relax refuses illegal calls with errors of many types.
+        # Relax raises many error types for illegal calls.
         except Exception:
             return None
         return type_of(call.ty)

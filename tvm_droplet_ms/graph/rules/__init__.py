@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules: what may be called equal to what. Imports no TVM."""
+"""Rewrite rules for e-graphs. Imports no TVM."""
 
 from .fold import FOLD
 from .fold_layers import FOLD_LAYERS
@@ -30,12 +30,12 @@ def rules_of(*families: str) -> tuple[Rule, ...]:
     Parameters
     ----------
     *families : str
-        Names of families, of ``FAMILIES``.
+        Names from ``FAMILIES``.
 
     Raises
     ------
     ValueError
-        If there is no such family.
+        If a family does not exist.
     """
     for family in families:
         if family not in FAMILIES:

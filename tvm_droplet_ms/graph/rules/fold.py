@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fold: arithmetic by weights becomes one operation, or none. Imports no TVM."""
+"""Fold rules: arithmetic with weights becomes one operation or none. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -70,12 +70,12 @@ def _divisions(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _nested(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """(x + s) + t = x + (s + t), and the same of products."""
+    """(x + s) + t = x + (s + t), and likewise for products."""
     for name in ("add", "multiply"):
         found = nested_weights(graph, graph.named(name), "add", "multiply")
         for inner, number, source, weight, outer in found:
             if when("of one kind", inner.operator.name == name):
-                # A sum of a row and a column would be larger than both.
+                # The sum of a row and a column would be larger than both.
                 shape = broadcast(graph.shape(weight), graph.shape(outer)) or ()
                 if prod(shape) <= max(graph.type(weight).size, graph.type(outer).size):
                     yield Equality(number, call(name, source, call(name, weight, outer)))
@@ -89,7 +89,7 @@ def _distributed(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _outer_shifts(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """(x + t) + y = (x + y) + t: shifts by weights go outwards, where they meet."""
+    """(x + t) + y = (x + y) + t: shifts by weights move outward, where they combine."""
     for number, node in graph.named("add"):
         left, right = node.children
         for value, other in ((left, right), (right, left)):
@@ -101,7 +101,7 @@ def _outer_shifts(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _layer_norms(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """The affine part of a layer norm becomes arithmetic of its own."""
+    """The affine part of a layer norm becomes separate arithmetic."""
     for number, node in graph.named("layer_norm"):
         data, gamma, beta = node.children
         op, rank = node.operator, graph.type(data).rank
@@ -118,7 +118,7 @@ def _layer_norms(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _is_full(graph: EGraph, number: int, value: float) -> bool:
-    """True if a class is a constant that has one value everywhere."""
+    """True if a class is a constant whose elements all have the given value."""
     leaves = graph.named_in(number, "full")
     return any(leaf.operator.get("value") == value for leaf in leaves)
 
@@ -135,4 +135,4 @@ FOLD: tuple[Rule, ...] = (
     _rule("shifts go outwards", _outer_shifts),
     _rule("affine of a layer norm", _layer_norms, "trailing axes"),
 )
-"""Rules by which arithmetic by weights becomes part of other weights."""
+"""Rules that fold arithmetic with weights into other weights."""

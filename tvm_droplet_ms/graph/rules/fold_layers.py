@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fold: scales and shifts become part of the weights of layers. Imports no TVM."""
+"""Fold rules: scales and shifts become part of the weights of layers. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +23,10 @@ _rule = partial(declare, "fold")
 
 
 def _scaled(graph: EGraph, when: Conditions, name: str) -> Iterator[tuple[int, Node, int]]:
-    """Convolutions or matrix products that are scaled by a weight, with their factors."""
+    """Convolutions or matrix products that are scaled by a weight.
+
+    Yields the class of the scaled result, the layer and the class of the factor.
+    """
     for number, node in graph.named("multiply"):
         for value, scale in with_weight(graph, node):
             if when("of its shape", graph.shape(value) == graph.shape(number)):
@@ -51,7 +54,7 @@ def _convolutions_of_scaled(graph: EGraph, when: Conditions) -> Iterator[Equalit
         data, weight = conv.children
         axes, shape = axes_of(conv.operator), graph.shape(scale)
         if when("one for each channel", varies_along(shape, 4) <= {axes.channel}):
-            # More groups, whose weights are smaller, refuse the product by their types.
+            # With several groups, the weight is smaller and type inference rejects the product.
             channels = graph.shape(data)[axes.channel]
             factor = per_axis(scale, shape, along(axes.inputs, channels, 4))
             yield Equality(number, Term(conv.operator, (source, call("multiply", weight, factor))))
@@ -108,14 +111,14 @@ def _matmuls_of_shifted(graph: EGraph, when: Conditions) -> Iterator[Equality]:
         weight, shape = product.children[1], graph.shape(shift)
         if not shape or shape[-1] != graph.shape(source)[-1]:
             continue
-        # Rows of the shift would meet the batches of a stack of matrices.
+        # With a stack of matrices, the shift's rows would align with the batch axes.
         if when("matrix", graph.type(weight).rank == 2):
             moved = call("matmul", source, weight)
             yield Equality(number, call("add", moved, call("matmul", shift, weight)))
 
 
 def _scalars_of_products(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """(x @ y) * c = (x * c) @ y for a scalar, which may then find a weight, as in attention."""
+    """(x @ y) * c = (x * c) @ y for a scalar, as in attention: a weight may then absorb it."""
     for number, product, scale in _scaled(graph, when, "matmul"):
         left, right = product.children
         type_ = graph.type(scale)
@@ -140,4 +143,4 @@ FOLD_LAYERS: tuple[Rule, ...] = (
     _rule("shift before product", _matmuls_of_shifted, "matrix"),
     _rule("scalar of a product", _scalars_of_products, "of its shape", "one value"),
 )
-"""Rules by which arithmetic by weights becomes part of a layer's weight."""
+"""Rules that fold arithmetic with weights into the weight of a layer."""

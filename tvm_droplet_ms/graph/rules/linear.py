@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear: sums of layers become fewer layers; pools and factors change places. Imports no TVM."""
+"""Linear rules: sums of layers merge, and pools and factors are reordered. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -54,7 +54,7 @@ def _pools_after(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _changed_pools(name: str, graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """pool(x + t) = pool(x) + t, for averages and for maxima; avgpool(x * s) = avgpool(x) * s."""
+    """pool(x + t) = pool(x) + t for average and max pools; avgpool(x * s) = avgpool(x) * s."""
     pools = graph.named("avg_pool2d", "max_pool2d")
     for number, pool, value, weight in changed_data(graph, pools, name):
         op = pool.operator
@@ -69,7 +69,7 @@ def _changed_pools(name: str, graph: EGraph, when: Conditions) -> Iterator[Equal
 
 
 def _identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv(x, w) + x * s = conv(x, w + the identity's kernel times s)."""
+    """conv(x, w) + x * s = conv(x, w + s * identity kernel)."""
     for number, node in graph.named("add"):
         for layer, branch in (node.children, node.children[::-1]):
             for conv in weighted_in(graph, layer, "conv2d"):
@@ -81,7 +81,7 @@ def _identities(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _scales_to(graph: EGraph, branch: int, data: int) -> Iterator[int | None]:
-    """The factors that a class scales some data with; None for no factor."""
+    """The factors s for which a class equals data * s; None if it equals the data."""
     if graph.find(branch) == graph.find(data):
         yield None
     for node in graph.named_in(branch, "multiply"):
@@ -98,7 +98,7 @@ def _with_identity(
     extents = kernel_extents(graph, op, weight)
     centers = [extent // 2 for extent in extents]
     reach = tuple(center * step for center, step in zip(centers, op.get("dilation")))
-    # Where the padding makes up for it, the image is as large with a stride, and a sample.
+    # With a stride, padding can restore the image size, but the output is only a sample.
     if not when("stride one", op.get("strides") == (1, 1)):
         return None
     if not when("centered", op.get("padding")[:2] == reach):
@@ -120,7 +120,7 @@ def _with_identity(
                 return None
         matrix = call("multiply", matrix, call("reshape", scale, shape=(graph.type(scale).size,)))
     wide, widths = [1] * 4, [(0, 0)] * 4
-    # The matrix is diagonal: which of its axes is which does not matter.
+    # The matrix is diagonal, so the order of its axes does not matter.
     wide[axes.outputs], wide[axes.inputs] = outputs, inputs
     for axis, center, extent in zip(axes.kernel, centers, extents):
         widths[axis] = (center, extent - 1 - center)
@@ -130,7 +130,7 @@ def _with_identity(
 
 
 def _joined(left: Node, right: Node, shared: int) -> Term:
-    """One layer for the sum of two: of the operand that both have, and of the sum of the others."""
+    """One layer for the sum of two: on the shared operand and the sum of the other operands."""
     children = list[Term | int](left.children)
     children[1 - shared] = call("add", left.children[1 - shared], right.children[1 - shared])
     return Term(left.operator, tuple(children))
@@ -150,13 +150,13 @@ def _sums_of_products(shared: int, graph: EGraph, when: Conditions) -> Iterator[
     """x @ a + x @ b = x @ (a + b), and x @ w + y @ w = (x + y) @ w."""
     for number, left, right in sums(graph, "matmul", shared):
         ranks = {graph.type(layer.children[1]).rank for layer in (left, right)}
-        # Rows of the data would meet the batches of a stack of matrices.
+        # With a stack of matrices, the data's rows would align with the batch axes.
         if when("matrices", ranks == {2}):
             yield Equality(number, _joined(left, right, shared))
 
 
 def _enlarged(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A kernel grows by zeros to the size of a sibling's, so that both can be merged."""
+    """Pad a kernel with zeros to the size of a sibling's kernel, so that both can be merged."""
     for number, small in layers(graph, "conv2d"):
         data, weight = small.children
         for _, large in graph.users(data):
@@ -189,7 +189,7 @@ def _enlarged(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _associated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """(x @ a) @ b = x @ (a @ b), of two weights."""
+    """(x @ a) @ b = x @ (a @ b) for two weights a and b."""
     for number, outer in layers(graph, "matmul"):
         for inner in weighted_in(graph, outer.children[0], "matmul"):
             a, b = inner.children[1], outer.children[1]
@@ -198,7 +198,7 @@ def _associated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _dissociated(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """x @ (a @ b) = (x @ a) @ b, of two weights."""
+    """x @ (a @ b) = (x @ a) @ b for two weights a and b."""
     for number, outer in layers(graph, "matmul"):
         for product in graph.named_in(outer.children[1], "matmul"):
             a, b = product.children
@@ -253,4 +253,4 @@ LINEAR: tuple[Rule, ...] = (
         "one for each channel",
     ),
 )
-"""Rules by linearity."""
+"""Rules that hold by linearity."""

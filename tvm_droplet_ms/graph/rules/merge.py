@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merge: siblings become one layer. All siblings of a group are matched at once. Imports no TVM."""
+"""Merge rules: all sibling layers of a group become one layer at once. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,9 +26,9 @@ _rule = partial(declare, "merge")
 
 
 def _is_superseded(graph: EGraph, number: int, node: Node) -> bool:
-    """True if a user of a layer is such a layer of the same data itself.
+    """True if a user of a layer's result is equal to a layer of the same kind on the same data.
 
-    Folding left the layer without users of its own: merged with the others, it would only cost.
+    Folding has made the original layer redundant. Merging it with others would only add cost.
     """
     name, data = node.operator.name, graph.find(node.children[0])
     return any(
@@ -39,12 +39,12 @@ def _is_superseded(graph: EGraph, number: int, node: Node) -> bool:
 
 
 def _is_merged(graph: EGraph, weight: int) -> bool:
-    """True if a weight was made by a merge, so that it is not merged again."""
+    """True if a merge created this weight. Such weights are not merged again."""
     return bool(graph.named_in(weight, "concat"))
 
 
 def _groups(graph: EGraph, name: str, shared: int) -> list[list[Matched]]:
-    """Layers by the operand that they share, 0 for the data and 1 for the weight."""
+    """Group layers by a shared operand. ``shared``: 0 for the data, 1 for the weight."""
     groups: dict[int, dict[int, Node]] = {}
     for number, node in layers(graph, name):
         if not _is_merged(graph, node.children[1]) and not _is_superseded(graph, number, node):
@@ -70,7 +70,7 @@ def _products_of_one_value(graph: EGraph, when: Conditions) -> Iterator[Equality
 def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equality]:
     """x @ w, y @ w, ... = slices of [x; y; ...] @ w."""
     for group in _groups(graph, "matmul", 1):
-        # The axes of a stack of matrices are those of its products, not of their data.
+        # A stack of matrices adds batch axes to the products that the data do not have.
         if not when("matrix", graph.type(group[0][1].children[1]).rank == 2):
             continue
         rank = graph.type(group[0][1].children[0]).rank
@@ -86,7 +86,7 @@ def _products_by_one_weight(graph: EGraph, when: Conditions) -> Iterator[Equalit
 
 
 def _without_merged(graph: EGraph, group: list[Matched]) -> list[Matched]:
-    """Members but for those whose data are a concatenation of that of others."""
+    """Leave out members whose data are a concatenation of other members' data."""
     data = {graph.find(node.children[0]) for _, node in group}
     return [
         (number, node)
@@ -99,7 +99,7 @@ def _without_merged(graph: EGraph, group: list[Matched]) -> list[Matched]:
 
 
 def _independent(graph: EGraph, group: list[Matched]) -> list[Matched]:
-    """Members whose data do not depend on another member: the others would need themselves."""
+    """Members whose data do not depend on a member. Merging the others would create a cycle."""
     members = {graph.find(number) for number, _ in group}
     kept = []
     for number, node in group:
@@ -149,7 +149,7 @@ def _convolutions_of_one_image(graph: EGraph, when: Conditions) -> Iterator[Equa
 
 
 def _alike(graph: EGraph, when: Conditions, numbers: list[int], first: Node) -> list[Matched]:
-    """Of some classes, those with a convolution of the same data, attributes and kernel size."""
+    """The classes with a convolution of the same data, attributes and kernel size as ``first``."""
     extents = kernel_extents(graph, first.operator, first.children[1])
     group = []
     for number in numbers:
@@ -167,7 +167,7 @@ def _alike(graph: EGraph, when: Conditions, numbers: list[int], first: Node) -> 
 
 
 def _halved_groups(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A convolution of g groups = one of g / 2 groups, half of whose weights are zero."""
+    """A convolution with g groups = one with g / 2 groups, half of whose weights are zero."""
     for number, conv in layers(graph, "conv2d"):
         op, weight = conv.operator, conv.children[1]
         groups = op.get("groups")
@@ -208,4 +208,4 @@ MERGE: tuple[Rule, ...] = (
     ),
     _rule("groups halved", _halved_groups),
 )
-"""Rules that merge siblings."""
+"""Rules that merge sibling layers."""

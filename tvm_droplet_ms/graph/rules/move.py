@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Move: slices, concatenations, transposes and reshapes meet and vanish. Imports no TVM."""
+"""Move rules: slices, concats, transposes and reshapes combine and cancel. Imports no TVM."""
 
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -13,7 +13,7 @@ _rule = partial(declare, "move")
 
 
 def _slices_of_concat(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A slice of [x y] is one of x, of y, or [slice(x) slice(y)]."""
+    """A slice of [x y] = a slice of x, a slice of y, or [slice(x) slice(y)]."""
     for number, node, inner in within(graph, graph.named("strided_slice"), "concat"):
         axis = inner.operator.get("axis")
         pieces = pieces_of(node.operator)
@@ -35,7 +35,7 @@ def _slices_of_concat(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _whole_slices(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A slice of everything is what it is taken of."""
+    """A slice of the whole tensor is the tensor."""
     for number, node in graph.named("strided_slice"):
         shape = graph.shape(node.children[0])
         whole = all(
@@ -81,7 +81,7 @@ def _concat_of_slices(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 def _next_piece(
     graph: EGraph, when: Conditions, number: int, source: int, axis: int, begin: int
 ) -> int | None:
-    """The end of a slice of a source that begins at some place."""
+    """The end of a class's slice of ``source`` that begins at ``begin``; None if there is none."""
     for node in graph.named_in(number, "strided_slice"):
         piece = _whole_piece(node, axis)
         if piece is None:
@@ -94,7 +94,7 @@ def _next_piece(
 
 
 def _whole_piece(node: Node, axis: int) -> tuple[int, int] | None:
-    """Begin and end of a slice along one axis alone, without strides; None for another one."""
+    """Begin and end of a slice along ``axis`` alone with stride 1; None for any other slice."""
     (first, begin, end, stride), *rest = pieces_of(node.operator)
     return None if rest or first != axis or stride != 1 else (begin, end)
 
@@ -104,7 +104,7 @@ _MOVES = (*_RESHAPES, "permute_dims", "strided_slice")
 
 
 def _slices_of_elementwise(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """slice(f(x, y)) = f(slice(x), slice(y)); what broadcasts along an axis is not cut there."""
+    """slice(f(x, y)) = f(slice(x), slice(y)). Operands are not sliced along broadcast axes."""
     for number, node, inner in within(graph, graph.named("strided_slice"), *ELEMENTWISE):
         rank = graph.type(node.children[0]).rank
         operands: list[Part] = []
@@ -124,13 +124,13 @@ def _slices_of_elementwise(graph: EGraph, when: Conditions) -> Iterator[Equality
 def _swapped(
     outer: Collection[str], inner: Collection[str], graph: EGraph, when: Conditions
 ) -> Iterator[Equality]:
-    """f(reshape(x)) = reshape(f(x)), and of all that only moves."""
+    """f(reshape(x)) = reshape(f(x)), for all operators that only move data, in both directions."""
     for number, node, first in within(graph, graph.named(*outer), *inner):
         yield Equality(number, Term(first.operator, (Term(node.operator, first.children),)))
 
 
 def _scalars_of_moves(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """reshape(x) * c = reshape(x * c) for a scalar, which may then find a weight."""
+    """reshape(x) * c = reshape(x * c) for a scalar, which may then be folded into a weight."""
     for number, node in graph.named("multiply"):
         for value, scale in with_weight(graph, node):
             for inner in graph.named_in(value, *_MOVES):
@@ -160,7 +160,7 @@ def _concat_of_unary(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _same(graph: EGraph, when: Conditions, op: Operator, number: int) -> int | None:
-    """The operand that an operator is applied to in a class; None for no such e-node."""
+    """The operand of a class's e-node with operator ``op``; None if there is no such e-node."""
     for node in graph.named_in(number, *UNARY):
         if when("one function", node.operator == op):
             return node.children[0]
@@ -168,7 +168,7 @@ def _same(graph: EGraph, when: Conditions, op: Operator, number: int) -> int | N
 
 
 def _nested_permutes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A transpose of a transpose is a transpose, or nothing."""
+    """A transpose of a transpose is one transpose or the identity."""
     for number, node in graph.named("permute_dims"):
         axes = node.operator.get("axes")
         plain = tuple(range(len(axes)))
@@ -181,7 +181,7 @@ def _nested_permutes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _nested_reshapes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A reshape of a reshape is a reshape, or nothing. Axes of extent 1 are a reshape too."""
+    """A reshape of a reshape is one reshape or the identity; also for expand_dims and squeeze."""
     for number, node in graph.named(*_RESHAPES):
         shape = graph.shape(number)
         within_it = graph.named_in(node.children[0], *_RESHAPES)
@@ -191,7 +191,7 @@ def _nested_reshapes(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _useless_broadcasts(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """A broadcast to the shape that is there, or that arithmetic broadcasts to, is nothing."""
+    """A broadcast_to is redundant if the shape is equal or if arithmetic broadcasts anyway."""
     for number, node in graph.named("broadcast_to"):
         if graph.shape(number) == graph.shape(node.children[0]):
             yield Equality(number, node.children[0])
@@ -221,4 +221,4 @@ MOVE: tuple[Rule, ...] = (
     _rule("slice of slice", _nested_slices, exact=True),
     _rule("concat of slices", _concat_of_slices, "of one source", "adjacent", exact=True),
 )
-"""Rules by which what only moves data meets and vanishes."""
+"""Rules by which operators that only move data combine and cancel."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Move: pads, concatenations and transposes go into the layers behind them. Imports no TVM."""
+"""Move rules: pads, concats and transposes are absorbed by the next layer. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +13,7 @@ _rule = partial(declare, "move")
 
 
 def _pads_into_convolution(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv(pad(x), w) = conv(x, w) of more padding."""
+    """conv(pad(x), w) = conv(x, w) with more padding."""
     for number, conv, pad in within(graph, layers(graph, "conv2d"), "pad"):
         op, axes, widths = conv.operator, axes_of(conv.operator), pad.operator.get("widths")
         others = [pair for axis, pair in enumerate(widths) if axis not in axes.image]
@@ -27,10 +27,10 @@ def _pads_into_convolution(graph: EGraph, when: Conditions) -> Iterator[Equality
 
 
 def _convolutions_of_concat(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv([x y], w) = conv(x, w of x) + conv(y, w of y)."""
+    """conv([x y], [w_x w_y]) = conv(x, w_x) + conv(y, w_y)."""
     for number, conv, inner in within(graph, layers(graph, "conv2d"), "concat"):
         op, axes = conv.operator, axes_of(conv.operator)
-        # Of another axis, or of groups, the pieces of the weight would not fit.
+        # For another axis or for several groups, the pieces of the weight would not fit.
         if inner.operator.get("axis") == axes.channel and op.get("groups") == 1:
             extents = [graph.shape(child)[axes.channel] for child in inner.children]
             pieces = zip(inner.children, cut_all(conv.children[1], axes.inputs, extents))
@@ -41,14 +41,14 @@ _LETTERS = "abcdefgh"
 
 
 def _products_of_permuted(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """permute(x) @ permute(y) = one contraction, which reads both as they lie."""
+    """permute(x) @ permute(y) = one einsum, which reads x and y in their original layouts."""
     for number, product in graph.named("matmul"):
         left, right = product.children
         rank = graph.type(number).rank
         shapes = graph.shape(left), graph.shape(right)
         if rank < 3 or {len(shape) for shape in shapes} != {rank}:
             continue
-        # NumPy's einsum broadcasts, Relax's may not.
+        # NumPy's einsum broadcasts, but Relax's may not.
         if shapes[0][:-2] != shapes[1][:-2]:
             continue
         batch = _LETTERS[: rank - 2]
@@ -62,7 +62,7 @@ def _products_of_permuted(graph: EGraph, when: Conditions) -> Iterator[Equality]
 
 
 def _as_they_lie(graph: EGraph, number: int, names: str) -> list[tuple[int, str]]:
-    """A class, and what it is a transpose of, with the names of their axes."""
+    """A class and the sources that it is a transpose of, each with its axis names."""
     found = [(number, names)]
     for node in graph.named_in(number, "permute_dims"):
         axes = node.operator.get("axes")
@@ -74,7 +74,7 @@ def _as_they_lie(graph: EGraph, number: int, names: str) -> list[tuple[int, str]
 
 
 def _permuted_einsums(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """permute(einsum(x, y)) = an einsum that writes its result in that order."""
+    """permute(einsum(x, y)) = an einsum with permuted result axes."""
     for number, node, inner in within(graph, graph.named("permute_dims"), "einsum"):
         axes = node.operator.get("axes")
         operands, _, result = inner.operator.get("subscripts").partition("->")
@@ -90,4 +90,4 @@ MOVE_LAYERS: tuple[Rule, ...] = (
     _rule("transposes into product", _products_of_permuted),
     _rule("transpose into einsum", _permuted_einsums, exact=True),
 )
-"""Rules by which layers take in what stands before them."""
+"""Rules by which layers absorb the operators before them."""

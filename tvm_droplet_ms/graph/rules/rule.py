@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules, and their application, up to equality saturation. Imports no TVM."""
+"""Rules, their application, and equality saturation. Imports no TVM."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,14 +12,14 @@ from ..equality.terms import add_term, known_class
 
 
 class Equality(NamedTuple):
-    """A class, and a term that is equal to it."""
+    """A class and a term that is equal to it."""
 
     number: int
     term: Term | int
 
 
 class Conditions:
-    """The conditions of a rule; a test may take one of them away.
+    """The conditions of a rule. A test may disable one of them.
 
     ``declared``: all conditions of the rule.
     """
@@ -31,7 +31,7 @@ class Conditions:
         self._without = without
 
     def __call__(self, name: str, holds: bool) -> bool:
-        """True if a condition holds, or was taken away."""
+        """True if a condition holds or is disabled."""
         if name not in self._declared:
             raise ValueError(f"condition {name!r} is not declared, these are: {self._declared}")
         return holds or name == self._without
@@ -45,12 +45,12 @@ class Rule:
     """A rule.
 
     - ``family``: one of "fold", "linear", "subsample", "merge" and "move".
-    - ``matches``: yields what the rule makes equal in an e-graph. It asks the conditions, and does
-      not change the e-graph.
-    - ``conditions``: what must hold for the equality to be true, by name. Whether it pays is no
-      condition.
-    - ``exact``: whether the results are the same to the last bit. Others are for float32 and
-      float64 only.
+    - ``matches``: yields the equalities that the rule finds in an e-graph. It checks the conditions
+      and does not change the e-graph.
+    - ``conditions``: the names of the conditions under which the equalities are true. Profitability
+      is not a condition.
+    - ``exact``: whether both sides agree to the last bit. Inexact rules apply only to float32 and
+      float64.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Rule:
 def declare(
     family: str, name: str, matches: Matches, *conditions: str, exact: bool = False
 ) -> Rule:
-    """Make a rule; :class:`Rule` says what the parameters are."""
+    """Make a rule; see :class:`Rule` for the parameters."""
     return Rule(name, family, matches, conditions, exact)
 
 
 class Step(NamedTuple):
-    """The outcome of the application of a rule.
+    """The outcome of applying a rule.
 
-    - ``matched``: how many legal equalities the rule found.
-    - ``changed``: whether the e-graph has changed.
-    - ``full``: whether the limit cut it short.
-    - ``mistyped``: how many equalities were passed over because their sides have different types:
-      the rule is wrong there.
+    - ``matched``: the number of legal equalities that the rule found.
+    - ``changed``: whether the e-graph changed.
+    - ``full``: whether the e-node limit cut the application short.
+    - ``mistyped``: the number of equalities that were skipped because their sides have different
+      types. Each one is a fault of the rule.
     """
 
     matched: int
@@ -89,21 +89,22 @@ FLOATS = ("float32", "float64")
 def apply_rule(graph: EGraph, rule: Rule, without: str | None = None) -> Step:
     """Apply a rule to all its matches, once.
 
-    ``graph``: the e-graph, rebuilt. It is changed, up to its limit, and rebuilt again. ``without``:
-    a condition to leave out. For tests: the e-graph is wrong after that. Returns what it did.
+    ``graph``: the e-graph, rebuilt. It grows up to its limit and is rebuilt again. ``without``: a
+    condition to disable, for tests only, because the e-graph is wrong afterwards. Returns the
+    outcome.
     """
     found = rule.matches(graph, Conditions(rule.conditions, without))
     return apply_equalities(graph, rule, list(found))
 
 
 def new_equalities(graph: EGraph, rule: Rule) -> list[Equality]:
-    """The equalities of a rule in an e-graph, rebuilt, that it does not know."""
+    """The equalities of a rule that a rebuilt e-graph does not contain yet."""
     found = rule.matches(graph, Conditions(rule.conditions))
     return [one for one in found if known_class(graph, one.term) != graph.find(one.number)]
 
 
 def apply_equalities(graph: EGraph, rule: Rule, found: Iterable[Equality]) -> Step:
-    """Make equal what a rule has found; see ``apply_rule``."""
+    """Apply the given equalities of a rule; see ``apply_rule``."""
     before, matched, joined, full, mistyped = _sizes(graph), 0, False, False, 0
     for number, term in found:
         type_ = graph.facts(number).type
@@ -131,13 +132,13 @@ def _sizes(graph: EGraph) -> tuple[int, int]:
 
 @dataclass
 class Saturation:
-    """The end of a saturation.
+    """The outcome of a saturation.
 
-    - ``complete``: whether no rule adds anything any more.
-    - ``rounds``: how many rounds it took.
-    - ``applied``: how often each rule changed the e-graph, by name. Only rules that did.
-    - ``mistyped``: how many equalities of each rule had sides of different types, by name: faults
-      of rules, which are passed over. Only rules that have any.
+    - ``complete``: whether no rule can change the e-graph any more.
+    - ``rounds``: the number of rounds.
+    - ``applied``: how often each rule changed the e-graph, by name, for rules that did so.
+    - ``mistyped``: the maximum number of equalities per round whose sides have different types, by
+      rule name, for rules with such faults. These equalities are skipped.
     """
 
     complete: bool = False
@@ -151,8 +152,8 @@ def saturate(
 ) -> Saturation:
     """Apply all rules until nothing new appears, the e-graph is full, or the time is over.
 
-    ``graph``: the e-graph, rebuilt, with a limit. It is changed. ``time_limit``: seconds, after
-    which no further rule is applied. Returns how it ended.
+    ``graph``: the e-graph, rebuilt, with a limit. It is modified. ``time_limit``: the seconds after
+    which no further rule is applied. Returns the outcome.
     """
     result = Saturation()
     end = time.perf_counter() + time_limit

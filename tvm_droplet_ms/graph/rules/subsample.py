@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subsample: strides move up through a network, so that less is computed. Imports no TVM."""
+"""Subsample rules: strides move up through a network to save computation. Imports no TVM."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ _WHOLE = "of the whole image"
 
 
 def _strided(graph: EGraph, when: Conditions, op: Operator, piece: Node) -> Operator | None:
-    """The layer with the strides of a slice too; None for one that does more than subsample."""
+    """Add a slice's strides to a layer; None if the slice does more than subsample the image."""
     shape = graph.shape(piece.children[0])
     pieces = pieces_of(piece.operator)
     axes = axes_of(op).image
@@ -35,7 +35,7 @@ def _is_pointwise(graph: EGraph, when: Conditions, conv: Node) -> bool:
 
 
 def _strides_up(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv1x1 of stride s = conv1x1 of every s-th row and column."""
+    """conv1x1 with stride s = conv1x1 of every s-th row and column."""
     for number, conv in layers(graph, "conv2d"):
         op, data = conv.operator, conv.children[0]
         if max(op.get("strides")) > 1 and _is_pointwise(graph, when, conv):
@@ -46,7 +46,7 @@ def _strides_up(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _strides_back(graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """conv1x1 of every s-th row and column = conv1x1 of stride s."""
+    """conv1x1 of every s-th row and column = conv1x1 with stride s."""
     for number, conv, piece in within(graph, layers(graph, "conv2d"), "strided_slice"):
         if _is_pointwise(graph, when, conv):
             strided = _strided(graph, when, conv.operator, piece)
@@ -55,7 +55,7 @@ def _strides_back(graph: EGraph, when: Conditions) -> Iterator[Equality]:
 
 
 def _into_layers(name: str, graph: EGraph, when: Conditions) -> Iterator[Equality]:
-    """Every s-th row and column of a layer of stride t = the layer of stride s t."""
+    """Every s-th row and column of a layer with stride t = the layer with stride s * t."""
     for number, piece, layer in within(graph, graph.named("strided_slice"), name):
         op = layer.operator
         strided = _strided(graph, when, op, piece)

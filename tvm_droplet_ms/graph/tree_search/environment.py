@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An e-graph as the environment of a tree search: a step applies one rule. Imports no TVM."""
+"""The tree-search environment of an e-graph, where a step applies one rule. Imports no TVM."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -13,11 +13,11 @@ from ..rules.rule import Rule, apply_equalities, new_equalities
 
 
 def fingerprint(graph: EGraph, origin: int) -> int:
-    """A number that two e-graphs grown from copies of one share if they are equal.
+    """A hash that is equal for equal e-graphs that grew from copies of a common ancestor.
 
-    ``graph``: the e-graph, rebuilt. ``origin``: how many classes the common ancestor had:
-    ``EGraph.count``. Their numbers are names. A younger class is named after its e-nodes, because
-    its number depends on the order in which rules were applied.
+    ``graph``: the e-graph, rebuilt. ``origin``: the ancestor's ``EGraph.count``. Classes of the
+    ancestor are named by their numbers. Newer classes are named after their e-nodes, because their
+    numbers depend on the order of rule applications.
     """
     classes = dict(graph.classes())
     names = {number: number for number in classes if number < origin}
@@ -50,10 +50,10 @@ def _named_key(node: Node, names: dict[int, int]) -> tuple[Operator, tuple[int, 
 
 
 class GraphState:
-    """A state: an e-graph that nobody changes any more, and how it was reached.
+    """A search state: an immutable e-graph, and the rules that led to it.
 
-    ``origin``: how many classes the e-graph had that the search started with. ``path``: the rules
-    that were applied.
+    ``origin``: the ``EGraph.count`` of the e-graph that the search started with. ``path``: the
+    names of the applied rules.
     """
 
     def __init__(self, graph: EGraph, origin: int, path: tuple[str, ...] = ()) -> None:
@@ -63,7 +63,7 @@ class GraphState:
 
     @cached_property
     def key(self) -> int:
-        """A number that equal states share. It takes as long as a step."""
+        """A hash that equal states share. Computing it takes as long as a step."""
         return fingerprint(self.graph, self.origin)
 
     def __hash__(self) -> int:
@@ -84,11 +84,11 @@ class GraphEnvironment:
         self._cost = cost
 
     def actions(self, state: GraphState) -> Sequence[str]:
-        """The names of all rules: whether one matches is found out by a step."""
+        """The names of all rules. Only a step finds out whether a rule matches."""
         return list(self._rules)
 
     def step(self, state: GraphState, action: str) -> GraphState | None:
-        """The state after a rule; None where it changes nothing or does not fit."""
+        """The state after a rule; None if the rule changes nothing or exceeds the limit."""
         rule = self._rules[action]
         found = new_equalities(state.graph, rule)
         if not found:
@@ -106,15 +106,17 @@ class GraphEnvironment:
         parts: int = 1,
         generator: np.random.Generator | None = None,
     ) -> GraphState:
-        """The state with as much of rules as fits, in an order.
+        """Apply rules to a state, in order, as far as the limit allows.
 
-        A limit that cuts off whole rules leaves the first rules of all layers. With several parts,
-        it leaves all rules of some layers, which may be worth more.
+        If the limit is reached in the middle of the rules, all layers have only the first rules.
+        With several parts, some layers have all rules instead, which may be worth more.
 
-        - ``actions``: the names of rules in their order.
-        - ``parts``: the parts into which the classes that the search started with are divided,
-          neighbors together. All rules are applied to one until none matches, and then to another.
-        - ``generator``: draws where the parts begin, and their order. None takes them as they come.
+        - ``actions``: the names of the rules, in order.
+        - ``parts``: the number of parts into which the original classes are divided. Each part
+          consists of consecutive classes. All rules are applied to one part until none matches,
+          then to the next part.
+        - ``generator``: draws the boundaries and the order of the parts. None: the parts have equal
+          sizes and their natural order.
         """
         graph, path = state.graph.copy(), list(state.path)
         divided = _parts(state.origin, parts, generator) if parts > 1 else []
@@ -127,8 +129,9 @@ class GraphEnvironment:
     def _apply(
         self, graph: EGraph, actions: Sequence[str], part: range | None, path: list[str]
     ) -> bool:
-        """Apply rules to a part of a graph until none matches, or once to all of it; whether it is
-        full then.
+        """Apply rules to a part until none matches, or once to the whole e-graph.
+
+        Returns whether the e-graph is full.
         """
         first, changed = graph.count, True
         while changed:

@@ -2,12 +2,19 @@
 """Monte Carlo tree search over an abstract environment. Imports no TVM.
 
 After "Optimizing Tensor Computation Graphs with Equality Saturation and Monte Carlo Tree Search"
-(Hartmann et al., PACT 2024), whose roll-outs are eleven random rules, each priced. Here a roll-out
-applies all rules in a random order until none changes anything, and only its end is priced: costs
-never rise. Equal states are one node, the tree is kept between real steps, a node has at most as
-many children as the root of its visits, rewards are relative to the largest gain that was found,
-and what was searched to its end is left out. As published the search left 99.97% of the cost of
-ResNet-50 v1 with 250 e-nodes, and this one 92.51% (three seeds, 2026-11-24, commit ee5295d).
+(Hartmann et al., PACT 2024), whose roll-outs apply and price eleven random rules one by one. This
+version differs in these points:
+
+- A roll-out applies all rules in random order until none changes anything. Only the final state is
+  priced, because costs never rise.
+- Equal states share a node.
+- The tree is kept between real steps.
+- The number of a node's children is limited by the square root of its visits.
+- Rewards are relative to the largest gain found.
+- Fully searched nodes are skipped.
+
+For ResNet-50 v1 with 250 e-nodes, the published search left 99.97% of the cost and this one 92.51%
+(three seeds, 2026-11-24, commit ee5295d).
 """
 
 import math
@@ -23,7 +30,7 @@ from ..searchable import Environment, Found
 
 @dataclass(eq=False)
 class Child:
-    """An edge of the tree."""
+    """An edge of the search tree."""
 
     action: str
     node: "Node"
@@ -38,7 +45,7 @@ class Child:
 
 @dataclass(eq=False)
 class Node:
-    """A state of the tree."""
+    """A node of the search tree. ``done``: whether it is fully searched."""
 
     state: Any
     untried: list[str]
@@ -54,30 +61,30 @@ SIMULATIONS = 16
 """Simulations before each real step."""
 
 REAL_STEPS = 200
-"""The most real steps of an episode."""
+"""The maximum number of real steps in an episode."""
 
 DISCOUNT = 0.99
-"""The factor of a return for each step that it is away."""
+"""The discount factor of a return per step."""
 
 EXPLORATION = 0.3
-"""The constant of UCT, before the root of twice the logarithm."""
+"""The UCT constant C in ``scaled_mean + C * sqrt(2 * log(visits) / child_visits)``."""
 
 IDLE_SIMULATIONS = 100
-"""A search ends after so many simulations in a row that saw nothing new."""
+"""The search ends after this many consecutive simulations without a new state."""
 
 PARTS = (2, 4, 8)
-"""Into how many parts the first state is divided: once each when a search begins. Without parts
-nothing is found for RepVGG-A0 with 500 e-nodes, with them 95.16% of its cost (three seeds,
-2026-11-25, commit 49cd053)."""
+"""The numbers of parts into which the first state is divided, each once at the start of a search.
+For RepVGG-A0 with 500 e-nodes, the search reaches 95.16% of the cost with parts and finds nothing
+without them (three seeds, 2026-11-25, commit 49cd053)."""
 
 BETWEEN_PARTS = 8
-"""The simulations after which the first state is divided again."""
+"""The number of simulations after which the first state is divided again."""
 
 
 class TreeSearch(Generic[S]):
     """A tree search.
 
-    ``environment``: what is searched. ``seed``: the seed of all that is random.
+    ``environment``: the search problem. ``seed``: the seed of all random choices.
     """
 
     def __init__(self, environment: Environment[S], seed: int = 0) -> None:
@@ -102,10 +109,10 @@ class TreeSearch(Generic[S]):
         """Search from a state.
 
         - ``state``: the first state.
-        - ``time_limit``: seconds; the action under way is finished.
-        - ``max_costs``: the most states to price, those of the last simulation apart.
+        - ``time_limit``: seconds; a running action is finished.
+        - ``max_costs``: the maximum number of priced states. The last simulation may exceed it.
 
-        Returns the best state that any simulation has seen.
+        Returns the best state that any simulation has priced.
         """
         self._end = time.perf_counter() + time_limit
 
@@ -130,13 +137,13 @@ class TreeSearch(Generic[S]):
         return self._found
 
     def _work_by_parts(self, state: S, parts: int) -> None:
-        """Price a state with all actions in one part of it after the other."""
+        """Price a state to which all actions are applied part by part."""
         actions = list(self._environment.actions(state))
         self._rng.shuffle(actions)
         self._cost(self._environment.filled(state, actions, parts, self._rng))
 
     def _episode(self, state: S, is_over: Callable[[], bool]) -> None:
-        """Real steps from the first state to where nothing can be done any more."""
+        """Make real steps from the first state until no step is left."""
         root = self._node(state)
         actions: list[str] = []
         for _ in range(REAL_STEPS):
@@ -155,7 +162,7 @@ class TreeSearch(Generic[S]):
         self._found.actions = self._found.actions or actions
 
     def _roll_out_more(self, state: S, is_over: Callable[[], bool]) -> None:
-        """Roll-outs where all steps were tried: other actions may fit in part at their ends."""
+        """Roll out after all steps were tried. Other actions may still partly fit at the end."""
         for _ in range(SIMULATIONS):
             if is_over():
                 break
@@ -166,7 +173,7 @@ class TreeSearch(Generic[S]):
         return node.done or (not node.untried and not node.children)
 
     def _begin_simulation(self) -> None:
-        """Count a simulation, and at times work by parts beside it."""
+        """Count a simulation, and work by parts after every ``BETWEEN_PARTS`` simulations."""
         self._found.simulations += 1
         self._idle += 1
         if self._found.simulations % BETWEEN_PARTS == 0:
@@ -201,7 +208,7 @@ class TreeSearch(Generic[S]):
         self._remember(value)
 
     def _remember(self, gain: float) -> None:
-        """Tell all actions of a simulation what it gained: actions commute."""
+        """Credit the gain of a simulation to all its actions, because actions commute."""
         for action in self._simulated:
             count, mean = self._means.get(action, (0, 0.0))
             self._means[action] = (count + 1, mean + (gain - mean) / (count + 1))
@@ -216,7 +223,7 @@ class TreeSearch(Generic[S]):
         return bool(node.untried) and (not node.children or widened)
 
     def _expanded(self, node: Node) -> Child | None:
-        """A new child. Actions that change nothing are struck off."""
+        """Return a new child, or None. Drop untried actions that change nothing."""
         while node.untried:
             action = self._next_action(node.untried)
             node.untried.remove(action)
@@ -227,7 +234,7 @@ class TreeSearch(Generic[S]):
         return None
 
     def _next_action(self, untried: list[str]) -> str:
-        """One of the actions with the best mean gain; those that were never applied come first."""
+        """A random action with the best mean gain. Actions that were never applied come first."""
 
         def gain(action: str) -> float:
             return self._means.get(action, (0, math.inf))[1]
@@ -241,7 +248,7 @@ class TreeSearch(Generic[S]):
         if not children:
             return None
         visits = math.log(max(node.visits, 1))
-        # What makes the largest gain that was found 1.
+        # Scale the largest gain found to 1.
         gain = self._first - self._found.cost
         scale = 1 / gain if gain > 0 else 1.0
 
@@ -253,7 +260,10 @@ class TreeSearch(Generic[S]):
         return max(children, key=bound)
 
     def _saturated(self, state: S, in_order: bool = False) -> S:
-        """All actions in some order, round by round, until none changes anything."""
+        """Apply all actions round by round until none changes anything.
+
+        ``in_order``: whether to keep their order. Otherwise, each round shuffles them.
+        """
         changed, actions = True, list(self._environment.actions(state))
         while changed:
             changed = False
