@@ -35,8 +35,8 @@ LEAST_OUTPUTS = 8
 def lanes_for(outputs: int, widest: int = VECTOR) -> int:
     """Return the number of floats per vector for a number of outputs of a group.
 
-    ``outputs``: positive. ``widest``: the floats in a vector register. If registers are shorter than
-    ``VECTOR``, returns 8 where that leaves fewer lanes empty.
+    ``outputs``: positive. ``widest``: the floats in a vector register. If registers are shorter
+    than ``VECTOR``, returns 8 where that leaves fewer lanes empty.
     """
     half = VECTOR // 2
     is_fuller = widest < VECTOR and -outputs % half < -outputs % VECTOR
