@@ -66,7 +66,7 @@ def _fusions() -> list[tvm.transform.Pass]:
 
 
 def keep_written() -> tvm.transform.Pass:
-    """Make a pass that keeps kernels without blocks, such as ``scatter_elements``, unchanged.
+    """Make a pass that shields kernels without blocks (``scatter_elements``) from schedules.
 
     The pass applies to CPUs only. On a GPU, TVM would bind the loops around the block to threads.
     """
