@@ -48,7 +48,7 @@ class DotProducts(PyScheduleRule):
     """
 
     def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         register_dots()
         self._units = units

@@ -46,7 +46,7 @@ class MatrixTiles(PyScheduleRule):
     """
 
     def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         self._units = units
         self._is_parallel = is_parallel

@@ -35,7 +35,7 @@ class RegisterTiles(PyScheduleRule):
     """
 
     def __init__(self, lanes: int, registers: int, is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         self._lanes = lanes
         self._registers = registers

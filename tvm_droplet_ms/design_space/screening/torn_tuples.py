@@ -72,7 +72,7 @@ def _of_axes(realize: Any) -> dict[Any, Any]:
 
 
 def _stays_scalar(call: Any, lane: Any, of_axes: Mapping[Any, Any]) -> bool:
-    """Return whether a call has a lane-dependent condition or an operator without a vector form."""
+    """Return whether a call stays scalar: a lane-dependent condition, or no vector form."""
     if not isinstance(call.op, Op):
         return True
     if call.op.name == "prim.if_then_else":

@@ -267,7 +267,7 @@ def _blank_rows(
 
 
 def _is_batched(matmul: relax.Call) -> bool:
-    """Return whether both operands are float32 and share at least one batch axis of equal shape."""
+    """Return whether both operands are float32 with the same batch axes, at least one."""
     left, right = (shape_of(operand) for operand in matmul.args)
     return len(left) > 2 and left[:-2] == right[:-2] and all(map(is_float32, matmul.args))
 
