@@ -44,8 +44,8 @@ HALVES = (HALF,)
 VNNI_DEPTH, WORDS_DEPTH, HALVES_DEPTH, SMALL_DEPTH = 4, 2, 2, 4
 """Number of products that one instruction adds to each lane."""
 _SIGNS = -0x7F7F7F80
-"""Four bytes of 128. XOR with them turns unsigned bytes minus 128 into signed bytes, and signed
-bytes plus 128 into unsigned bytes."""
+"""Four bytes of 128. XOR with them maps an unsigned byte u to the signed byte u - 128, and a signed
+byte s to the unsigned byte s + 128."""
 
 _BYTE_PRODUCTS = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
 _WORD_PRODUCTS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}

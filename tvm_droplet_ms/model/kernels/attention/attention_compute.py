@@ -32,8 +32,8 @@ ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attenti
 """Schedule rules that the kernel requests: for vectors, or for matrix tiles."""
 
 _ROW_UNITS = (4, 6, 8, 12)
-"""Candidate row units. The rows of a tile are a multiple of the unit, and the rows that are computed
-together divide it."""
+"""Candidate row units. The rows of a tile are a multiple of the unit, and the number of rows
+that are computed together divides it."""
 
 
 Of = TypeVar("Of")
