@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factorizations of a loop's extent, the values of a tile: all, and that nearest to another's.
+"""Factorizations of a loop's extent into tile factors: all of them, or the nearest to another.
 
 Imports no TVM.
 """
@@ -13,17 +13,17 @@ import numpy as np
 
 
 def divisors(number: int) -> list[int]:
-    """The divisors of a positive integer, ascending."""
+    """Return the divisors of a positive integer, ascending."""
     small = [factor for factor in range(1, math.isqrt(number) + 1) if number % factor == 0]
     return small + [number // factor for factor in reversed(small) if factor * factor != number]
 
 
 @lru_cache(maxsize=1024)
 def factorizations(extent: int, length: int, max_innermost_factor: int = -1) -> np.ndarray:
-    """All ordered factorizations of an extent: the values of a ``SamplePerfectTile``.
+    """Return all ordered factorizations of an extent, the values of a ``SamplePerfectTile``.
 
-    ``max_innermost_factor``: the limit of the last factor; -1 for none. Returns values of shape
-    ``(factorizations, length)``, in lexical order, read-only.
+    ``max_innermost_factor``: the limit of the last factor; -1 for no limit. Returns a read-only
+    array of shape ``(factorizations, length)`` in lexicographic order.
     """
     if length == 1:
         fits = max_innermost_factor == -1 or extent <= max_innermost_factor
@@ -39,12 +39,12 @@ def factorizations(extent: int, length: int, max_innermost_factor: int = -1) -> 
 
 
 def refit_tile(tile: Sequence[int], extent: int, max_innermost_factor: int = -1) -> tuple[int, ...]:
-    """Tile factors of another extent, whose inner tiles are as large as they were.
+    """Fit tile factors to another extent, and keep the sizes of the inner tiles.
 
-    The innermost tile is what a kernel keeps in registers, those around it what it keeps in caches.
-    So each tile in turn, from the innermost outwards, gets the size nearest to its old one that
-    divides the extent; the outermost factor takes the rest. ``tile``: the old factors, the
-    innermost last. ``max_innermost_factor``: the limit of the innermost factor; -1 for none.
+    A kernel keeps the innermost tile in registers and the tiles around it in caches. So each tile,
+    from the innermost outward, gets the divisor of the extent that is nearest to its old size. The
+    outermost factor takes the rest. ``tile``: the old factors, the innermost last.
+    ``max_innermost_factor``: the limit of the innermost factor; -1 for no limit.
     """
     sizes = [1]
     wanted = 1
@@ -53,13 +53,13 @@ def refit_tile(tile: Sequence[int], extent: int, max_innermost_factor: int = -1)
         within = sizes[-1]
         limit = max_innermost_factor if level == 0 and max_innermost_factor != -1 else extent
         legal = [within * more for more in divisors(extent // within) if within * more <= limit]
-        # Of two equally near sizes the smaller one.
+        # Break ties in favor of the smaller size.
         sizes.append(min(legal, key=lambda size: (abs(math.log(size / wanted)), size)))
     inner = [size // within for within, size in pairwise(sizes)]
     return (extent // sizes[-1], *reversed(inner))
 
 
 def extent_distance(extents: Sequence[int], others: Sequence[int]) -> float:
-    """The doublings, in either direction, between the extents of the loops of two tasks."""
+    """Return the sum of absolute log2 ratios between the loop extents of two tasks."""
     pairs = zip(extents, others, strict=True)
     return sum(abs(math.log2(extent / other)) for extent, other in pairs)

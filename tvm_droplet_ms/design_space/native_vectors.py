@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of lengths that LLVM keeps in registers.
+"""Splits vectors into lengths that LLVM keeps in registers.
 
-TVM vectorizes a loop of up to 64 elements as it is. LLVM makes scalars of a vector that is longer
-than a register and whose length is no power of two: convolutions with 24 output channels took
-59 ms with vectors of 24, and 5.4 ms with three vectors of 8 in their place (Zen 5, one
-thread). It computes an address for each element of a vector that does not divide the rows of an
-elementwise block: a batch norm of 56x56x224 took 669 us with vectors of 64, and 53 with 32.
+TVM vectorizes a loop of up to 64 elements without splitting it. LLVM scalarizes a vector that is
+longer than a register if its length is not a power of two: convolutions with 24 output channels
+took 59 ms with vectors of 24, and 5.4 ms with three vectors of 8 (Zen 5, one thread). In an
+elementwise block, LLVM computes an address per element if the vector length does not divide the
+rows: a batch norm of 56x56x224 took 669 us with vectors of 64, and 53 us with vectors of 32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,15 +26,15 @@ from .entry_function import entry_name
 from .screening.torn_tuples import chooses_by
 
 REGISTER = 64
-"""The bytes of the longest vector registers, those of AVX-512. Of 12 floats on AVX2, vectors took
-3.3 times as long as three of 4 (a matmul of 128 x 256)."""
+"""Bytes of the longest vector registers (AVX-512). On AVX2, vectors of 12 floats took 3.3 times as
+long as three vectors of 4 (a matmul of 128 x 256)."""
 
 _REGISTERS = {"avx512f": REGISTER, "avx": 32}
-"""The bytes of the registers of CPUs with longer ones than 16 bytes, the longest first."""
+"""Register bytes by CPU feature, for registers longer than 16 bytes, the longest first."""
 
 FEWEST_LANES = 4
-"""The shortest vectors that a longer one is made of. Of length 20, five vectors of 4 take 0.6 times
-as long; with fewer lanes nothing was gained."""
+"""Minimum lanes of the parts of a split vector. Five vectors of 4 take 0.6 times as long as one
+vector of 20; parts with fewer lanes gained nothing."""
 
 _VECTORIZES = "RewriteParallelVectorizeUnroll"
 
@@ -42,27 +42,27 @@ _LEAVES_VECTORS = ContextVar("_LEAVES_VECTORS", default=False)
 
 
 class NativeVectors:
-    """Splits vectors of odd lengths into vectors of a power of two, one after the other.
+    """Splits vectors of odd lengths into consecutive vectors of a power of two.
 
-    Those of elementwise blocks are split so that they divide the rows.
+    In elementwise blocks, the new length also divides the rows.
 
-    So are those of reductions that choose by the lane, as a padded convolution does: TVM makes a
-    loop of such a vector, whose indices ``i // 4`` and ``i % 4`` LLVM 22 takes for consecutive ones
-    (``docs/upstream/loop_vectorizer.md``).
+    The same holds for reductions with a condition that depends on the lane, such as padded
+    convolutions. TVM turns such a vector into a loop, and LLVM 22 treats its indices ``i // 4`` and
+    ``i % 4`` as consecutive (``docs/upstream/loop_vectorizer.md``).
 
-    What cannot be split is refused in a reduction, which has schedules with other vectors: of a
-    convolution of 240 channels, vectors of 30 took 11.5 ms and of 16 1.0. Elementwise blocks have
-    no other, and keep theirs.
+    A reduction with a vector that cannot be split is refused, because it has schedules with other
+    vectors: in a convolution of 240 channels, vectors of 30 took 11.5 ms and vectors of 16 took
+    1.0 ms. Elementwise blocks have no other schedules, and keep their vectors.
 
-    It is applied to a schedule as a postprocessor is, between the one that vectorizes and the one
-    that takes reductions apart. ``register``: the bytes of the target's longest vector registers.
+    It is applied to a schedule like a postprocessor, between the one that vectorizes and the one
+    that decomposes reductions. ``register``: the bytes of the target's longest vector registers.
     """
 
     def __init__(self, register: int = REGISTER) -> None:
         self._register = register
 
     def apply(self, schedule: Schedule) -> bool:
-        """Split the vectors of a schedule; returns False to refuse it."""
+        """Split the vectors of a schedule; return False to refuse the schedule."""
         for block in _blocks(schedule):
             for loop in _vectorized(schedule, block):
                 extent, itemsize = int(schedule.get(loop).extent), _itemsize(schedule, block)
@@ -92,7 +92,7 @@ class NativeVectors:
 
 
 def register_bytes(target: Target | None) -> int:
-    """The bytes of the longest vector registers of a CPU; ``REGISTER`` for other targets."""
+    """Return the bytes of a CPU's longest vector registers; ``REGISTER`` for other targets."""
     if target is None or target.kind.name != "llvm":
         return REGISTER
     features = {str(name) for name in llvm_get_cpu_features(target)}
@@ -100,15 +100,16 @@ def register_bytes(target: Target | None) -> int:
 
 
 def register_floats(target: Target | None) -> int:
-    """The lanes of float32 of these registers."""
+    """Return the number of float32 lanes of these registers."""
     return register_bytes(target) // 4
 
 
 def native_lanes(extent: int, itemsize: int, register: int = REGISTER) -> int:
-    """The lanes of the vectors that a vectorized loop is best made of.
+    """Return the best number of lanes for a vectorized loop.
 
-    The largest power of two that divides the extent and fits into a register; the extent itself
-    where it is a power of two, fits, or is made of fewer than ``FEWEST_LANES``.
+    This is the largest power of two that divides the extent and fits into a register. It is the
+    extent itself if the extent is a power of two, fits into a register, or has only power-of-two
+    divisors below ``FEWEST_LANES``.
     """
     power = extent & -extent
     if power == extent or extent * itemsize <= register or power < FEWEST_LANES:
@@ -117,10 +118,10 @@ def native_lanes(extent: int, itemsize: int, register: int = REGISTER) -> int:
 
 
 def row_lanes(lanes: int, shape: Sequence[int]) -> int:
-    """The lanes of the vectors over the elements of a tensor, one row after the other.
+    """Return the number of lanes for vectors over the contiguous rows of a tensor.
 
-    ``lanes``: those that are wanted. Where there are several rows, the largest power of two that
-    divides them and the rows; `lanes` where that is less than ``FEWEST_LANES``.
+    ``lanes``: the wanted number. If the tensor has several rows and `lanes` does not divide them,
+    returns the largest power of two that divides both; `lanes` if that is below ``FEWEST_LANES``.
     """
     if prod(shape[:-1]) == 1 or shape[-1] % lanes == 0:
         return lanes
@@ -130,7 +131,7 @@ def row_lanes(lanes: int, shape: Sequence[int]) -> int:
 
 @contextmanager
 def vectors_as_sampled() -> Iterator[None]:
-    """Within it searches leave vectors alone, as spaces need that were measured with TVM's."""
+    """Disable ``NativeVectors`` in searches, for spaces that were measured with TVM's vectors."""
     token = _LEAVES_VECTORS.set(True)
     try:
         yield
@@ -139,9 +140,9 @@ def vectors_as_sampled() -> Iterator[None]:
 
 
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
-    """A task's postprocessors, with ``NativeVectors`` after the one that vectorizes, for a CPU.
+    """Insert ``NativeVectors`` after the postprocessor that vectorizes, for CPU targets.
 
-    Within ``vectors_as_sampled`` they stay as they are.
+    Within ``vectors_as_sampled``, the postprocessors stay unchanged.
     """
     if target.kind.name != "llvm" or _LEAVES_VECTORS.get():
         return list(postprocs)
@@ -155,7 +156,7 @@ def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
 
 
 def _blocks(schedule: Schedule) -> list[SBlockRV]:
-    """The blocks that a schedule works on; none where they lie in no block ``root``."""
+    """Return the blocks that a schedule works on; empty if there is no block ``root``."""
     try:
         root = schedule.get_sblock("root", entry_name(schedule.mod))
     except ScheduleError:
@@ -164,9 +165,10 @@ def _blocks(schedule: Schedule) -> list[SBlockRV]:
 
 
 def _vectorized(schedule: Schedule, block: SBlockRV) -> list[LoopRV]:
-    """The vectorized loops around a block, of known extents.
+    """Return the vectorized loops of known extent around a block.
 
-    Read from the state: to ask the schedule for each loop takes ten times as long, and few are.
+    They are read from the schedule state: querying the schedule for each loop takes ten times as
+    long, and few loops are vectorized.
     """
     nodes: list[Any] = []
     around = schedule.get_sref(block).parent
@@ -183,12 +185,12 @@ def _is_reduction(schedule: Schedule, block: SBlockRV) -> bool:
 
 
 def _split_rows(schedule: Schedule, block: SBlockRV, row: int, lanes: int) -> bool:
-    """Split the two innermost loops of a block into rows, and these into vectors.
+    """Split the two innermost loops of a block into rows, and the rows into vectors.
 
-    So each index is that of one loop, or of a vector within a row. A vector that is split again has
-    indices that TVM does not simplify: an image of 3x224x224 is rounded to bytes in 60 us so, and
-    in 12 by rows. ``row``: the elements of a row, a
-    multiple of ``lanes``. Returns False, and changes nothing, where two loops are no whole rows.
+    Each index then comes from one loop, or from a vector within a row. If a vector is split again
+    instead, TVM does not simplify its indices: rounding an image of 3x224x224 to bytes takes 60 us
+    that way, and 12 us by rows. ``row``: the elements of a row, a multiple of ``lanes``. Returns
+    False, and changes nothing, if the two loops do not cover whole rows.
     """
     loops = list(schedule.get_loops(block))[-2:]
     if len(loops) < 2:
@@ -208,7 +210,7 @@ def _split_rows(schedule: Schedule, block: SBlockRV, row: int, lanes: int) -> bo
 
 
 def _written_shape(schedule: Schedule, block: SBlockRV) -> list[int]:
-    """The extents of the tensor that a block writes; a row of one where they are not known."""
+    """Return the shape of the tensor that a block writes; ``[1]`` if it is not known."""
     writes: Sequence[Any] = schedule.get(block).writes
     shape = writes[0].source.shape if writes else ()
     known = len(shape) > 0 and all(isinstance(extent, IntImm) for extent in shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of products: for bytes in place of TVM's, for floats beside it."""
+"""Design spaces for products: for bytes instead of TVM's, for floats in addition to TVM's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,25 +27,25 @@ from .register_tiles.find_product import find_product
 from .register_tiles.tile_rule import PARTITIONED, RegisterTiles
 
 FROM_TARGET = "post-order-apply"
-"""TVM's name of the space whose rules go by the target."""
+"""TVM's name for the space with the target's default rules."""
 
 _REGISTERS = {32: 16, 64: 32}
-"""The number of registers by their bytes: AVX2 and AVX-512, where tiles were measured."""
+"""Number of vector registers by their bytes, for AVX2 and AVX-512."""
 
 _BROKEN = ("dot_16x4_vnni", "dot_16x4_avx512")
-"""The intrinsics of TVM's rules (``tensor_intrin/x86.py``)."""
+"""Faulty intrinsics of TVM's rules (``tensor_intrin/x86.py``)."""
 
 
 def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
-    """The space to take for a kernel.
+    """Return the space to use for a kernel.
 
     For an x86 CPU with AVX-512 or VNNI, TVM's rules tensorize products of bytes
-    (``space_generator.cc``, ``tensor_intrin/x86.py``). LLVM 22 refuses the intrinsic's operands,
-    another rule vectorizes the loops around it, which does not compile, and weights that are not
-    packed match it and give wrong numbers. Kernels that read bytes get ``DotProducts`` in its
-    place, and so do those that read bfloat16, for which TVM has no rule. For AVX2 and AVX-512,
-    products of floats get ``RegisterTiles`` beside TVM's rules. ``space``: the space that was asked
-    for. Returns `space`, or another one in place of ``FROM_TARGET``.
+    (``space_generator.cc``, ``tensor_intrin/x86.py``). That fails in three ways. LLVM 22 refuses
+    the intrinsic's operands. Another rule vectorizes the loops around the intrinsic, which does not
+    compile. Unpacked weights match the intrinsic and give wrong results. Kernels that read bytes
+    get ``DotProducts`` instead. So do kernels that read bfloat16, for which TVM has no rule. Float
+    products get ``RegisterTiles`` in addition to TVM's rules, on AVX2 and AVX-512. ``space``: the
+    requested space. Returns `space`, or a replacement for ``FROM_TARGET``.
     """
     is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET
@@ -59,10 +59,10 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
 def sound_schedules(
     schedules: Sequence[Schedule], mod: IRModule, target: Target, seed: int
 ) -> Sequence[Schedule]:
-    """The design spaces of a kernel: those of ``sound_space`` where TVM's were asked for.
+    """Return the design spaces of a kernel: TVM's are replaced by those of ``sound_space``.
 
-    ``schedules``: of the space that was asked for, one for each design space. Others than TVM's are
-    left as they are, but for those that TVM's rules tensorized.
+    ``schedules``: the schedules of the requested space, one per design space. Custom schedules stay
+    unchanged, unless TVM's rules tensorized them.
     """
 
     def made(space: PostOrderApply | str) -> list[Schedule]:
@@ -82,7 +82,7 @@ def sound_schedules(
 
 
 def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:
-    """The kinds of the instructions of some schedules."""
+    """Return the instruction kinds of each schedule."""
     return [[str(inst.kind.name) for inst in each.trace.insts] for each in schedules]
 
 
@@ -105,7 +105,7 @@ def _is_parallel(target: Target) -> bool:
 
 def _space_with(*added: ScheduleRule) -> PostOrderApply:
     rules = list(ScheduleRule.create("llvm"))
-    # Behind the rules that inline, before those that would tile the same blocks.
+    # After the inlining rules, before the rules that would tile the same blocks.
     place = next(n for n, rule in enumerate(rules) if isinstance(rule, AddRFactor))
     rules[place:place] = added
     return PostOrderApply(
@@ -121,8 +121,8 @@ def _reads_narrow(mod: IRModule) -> bool:
 
 
 def _wants_tiles(mod: IRModule, target: Target) -> bool:
-    """True if a kernel adds up products of floats in one block; spaces of several multiply."""
-    # CPUs with AVX alone have these registers, too, and no instruction that multiplies and adds.
+    """Return whether exactly one block sums float products; several blocks multiply the spaces."""
+    # CPUs with only AVX have these registers too, but no fused multiply-add.
     if register_bytes(target) not in _REGISTERS or dot_unit(target) is None:
         return False
     blocks: list[Any] = []

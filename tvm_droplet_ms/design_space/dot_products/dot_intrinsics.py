@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor intrinsics for dot products of bytes, and of bfloat16.
+"""Tensor intrinsics for dot products of bytes and of bfloat16.
 
-One of them adds, to each of some lanes of 32 bits, the products of a few numbers that all lanes
-share and as many of the lane's own. Those of bytes are exact for all values that they are for:
+Each intrinsic updates a vector of 32-bit lanes. All lanes share a few numbers, and each lane has as
+many numbers of its own. The intrinsic adds the products of both to the lane. The byte intrinsics
+are exact for all values that they accept:
 
-- VNNI's ``vpdpbusd`` multiplies four unsigned bytes with four signed ones, and does not saturate.
-  A signed byte plus 128 is unsigned, and an unsigned one minus 128 is signed; what that adds is
-  subtracted, by a second dot product.
-- ``vpmaddwd`` multiplies two words each, which bytes of either sign are widened to. What all lanes
-  share is best widened before: in the loop that takes two shuffles for each two numbers.
-- ``vpmaddubsw``, of which TVM's ``dot_16x4_avx512`` consists, multiplies two unsigned bytes with
-  two signed ones, and saturates: 2 * 255 * 127 is no signed word. It is exact for weights of 7
-  bits, and ``vpmaddwd`` adds up what it gives.
+- VNNI's ``vpdpbusd`` multiplies four unsigned bytes by four signed bytes, and does not saturate.
+  A signed byte plus 128 is unsigned, and an unsigned byte minus 128 is signed. A second dot product
+  subtracts the effect of this offset.
+- ``vpmaddwd`` multiplies two pairs of words per lane. Bytes of either sign are widened to words.
+  It is best to widen the shared numbers in advance: inside the loop, each pair takes two shuffles.
+- ``vpmaddubsw``, which TVM's ``dot_16x4_avx512`` uses, multiplies two unsigned bytes by two signed
+  bytes, and saturates: 2 * 255 * 127 does not fit in a signed word. It is exact for 7-bit weights.
+  ``vpmaddwd`` then sums its results.
 
-``vdpbf16ps`` multiplies two bfloat16 each and adds them up in float32. TVM has no LLVM type for
-bfloat16, so a function in LLVM's own language makes vectors of it: see ``imported_code``.
+``vdpbf16ps`` multiplies two pairs of bfloat16 per lane and sums the products in float32. TVM has no
+LLVM type for bfloat16, so a function in LLVM IR converts the vectors: see ``imported_code``.
 """
 
 from dataclasses import dataclass
@@ -32,19 +33,19 @@ from .lane_sums import register_lane_sums
 BYTES = ("int8", "uint8")
 WORD = "int16"
 SMALL_WEIGHTS = "tvm_droplet_ms.small_weights"
-"""The attribute of a kernel with the numbers of its weights that have 7 bits."""
+"""Kernel attribute that lists the parameter indices of the 7-bit weights."""
 
 MOST_OF_SMALL = 64
-"""The largest magnitude of such a weight: 2 * 255 * 64 is a signed word, 2 * 255 * 65 is none."""
+"""Largest magnitude of a 7-bit weight: 2 * 255 * 64 is a signed word, 2 * 255 * 65 overflows."""
 
 HALF = "bfloat16"
 HALVES = (HALF,)
 
 VNNI_DEPTH, WORDS_DEPTH, HALVES_DEPTH, SMALL_DEPTH = 4, 2, 2, 4
-"""The products that an instruction adds to each lane."""
+"""Number of products that one instruction adds to each lane."""
 _SIGNS = -0x7F7F7F80
-"""Four bytes of 128: by exclusive or, they make signed bytes of unsigned ones minus 128, and
-unsigned bytes of signed ones plus 128."""
+"""Four bytes of 128. XOR with them maps an unsigned byte u to the signed byte u - 128, and a signed
+byte s to the unsigned byte s + 128."""
 
 _BYTE_PRODUCTS = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
 _WORD_PRODUCTS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -52,12 +53,11 @@ _WORD_PRODUCTS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.5
 
 @dataclass(frozen=True)
 class Dot:
-    """An intrinsic.
+    """A dot-product intrinsic.
 
-    - ``lanes``: the sums that it adds to.
-    - ``depth``: the products that it adds to each; 4 with VNNI, or else 2.
-    - ``shared``, ``own``: the types of the numbers that all lanes share, and of those that they do
-      not.
+    - ``lanes``: the number of sums.
+    - ``depth``: the products added to each sum: 4 with VNNI and for 7-bit weights, otherwise 2.
+    - ``shared``, ``own``: the dtypes of the numbers that all lanes share, and of each lane's own.
     - ``is_wide``: whether the shared bytes are stored as words.
     - ``is_small``: whether the lanes' own bytes have 7 bits.
     """
@@ -71,26 +71,26 @@ class Dot:
 
     @property
     def name(self) -> str:
-        """The name under which it is registered."""
+        """The name under which the intrinsic is registered."""
         wide = "_wide" if self.is_wide else "_small" if self.is_small else ""
         return f"tvm_droplet_ms.dot_{self.lanes}x{self.depth}_{self.shared}_{self.own}{wide}"
 
     @property
     def stored(self) -> str:
-        """The type that the shared numbers are stored in."""
+        """The dtype in which the shared numbers are stored."""
         return WORD if self.is_wide else self.shared
 
     @property
     def sums(self) -> str:
-        """The type that is added up in."""
+        """The dtype of the sums."""
         return "float32" if self.own in HALVES else "int32"
 
 
 @cache
 def register_dots() -> None:
-    """Register all intrinsics, so that records replay that another machine has written.
+    """Register all intrinsics, so that tuning records from other machines replay.
 
-    Those of ``lane_sums`` too.
+    This includes the intrinsics of ``lane_sums``.
     """
     dots = [
         Dot(lanes, depth, shared, own, is_wide)
@@ -117,7 +117,7 @@ def _description(dot: Dot) -> tirx.PrimFunc:
                 _regions(dot, shared, own, sums)
                 with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
                     lane, step = T.axis.remap("SR", [i, k])
-                    # ``unsafe_set_dtype`` casts what is stored wider to what it was.
+                    # ``unsafe_set_dtype`` casts widened values back to their original dtype.
                     one = shared[step].astype(dot.shared).astype(dot.sums)
                     other = own[lane, step].astype(dot.sums)
                     T.buffer_store(sums, sums[lane] + one * other, [lane])
@@ -159,7 +159,7 @@ def _regions(dot: Dot, shared: Any, own: Any, sums: Any) -> None:
 
 
 def _add_bytes(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
-    """VNNI's instruction."""
+    """Add the products with VNNI's ``vpdpbusd``."""
     words = f"int32x{dot.lanes}"
     shared = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
     own = tirx.reinterpret(words, own)
@@ -168,7 +168,7 @@ def _add_bytes(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
     )
 
     def added(total: Any, unsigned: Any, signed: Any) -> Any:
-        # LLVM 22 takes vectors of bytes, where earlier ones took those of words.
+        # LLVM 22 takes vectors of bytes. Earlier versions took vectors of words.
         operands = [tirx.reinterpret(f"int8x{4 * dot.lanes}", one) for one in (unsigned, signed)]
         name = f"llvm.x86.avx512.vpdpbusd.{32 * dot.lanes}"
         return tirx.call_llvm_pure_intrin(words, name, total, *operands)
@@ -178,13 +178,13 @@ def _add_bytes(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
     if (dot.shared, dot.own) == ("int8", "uint8"):
         return added(sums, own, shared)
     if dot.own == "int8":
-        # The signs of what is shared are not changed: LLVM 22 does not end there for Zen 4.
+        # Do not flip the signs of the shared bytes: LLVM 22 does not terminate on that for Zen 4.
         return added(sums, own ^ signs, shared) - added(nothing, signs, shared)
     return added(sums, shared, own ^ signs) - added(nothing, shared, signs)
 
 
 def _add_words(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
-    """``vpmaddwd`` and an addition."""
+    """Add the products with ``vpmaddwd`` and an addition."""
     words = f"int16x{2 * dot.lanes}"
     pair = tirx.reinterpret("int32", tirx.Cast("int16x2", shared))
     shared = tirx.reinterpret(words, tirx.Broadcast(pair, dot.lanes))
@@ -195,7 +195,7 @@ def _add_words(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
 
 
 def _add_small(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
-    """``vpmaddubsw``, and ``vpmaddwd`` with ones."""
+    """Add the products with ``vpmaddubsw``, then ``vpmaddwd`` with ones."""
     words = f"int16x{2 * dot.lanes}"
     four = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
     four = tirx.reinterpret(f"int8x{4 * dot.lanes}", four)
@@ -206,10 +206,11 @@ def _add_small(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
 
 
 def _add_halves(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
-    """A call of the function of ``imported_code``.
+    """Call the function that ``imported_code`` defines.
 
-    It has the addresses of the operands, which it does not need: a buffer of bfloat16 inside of a
-    kernel whose address nothing takes becomes one of float32 (``BF16ComputeLegalize``).
+    The call passes the operands' addresses, although the function does not need them. Otherwise
+    ``BF16ComputeLegalize`` turns a bfloat16 buffer inside a kernel into float32 if nothing takes
+    its address.
     """
     addresses = [load.source.data for load in (shared, own)]
     pair = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
@@ -223,9 +224,9 @@ def _function(dot: Dot) -> str:
 
 
 def imported_code(dot: Dot) -> str | None:
-    """The functions that a kernel with an intrinsic calls, in LLVM's language; None for none.
+    """Return the functions that an intrinsic calls, in LLVM IR; None if it calls none.
 
-    A loop around it has them as ``pragma_import_llvm``, by which TVM puts them in.
+    A loop around the intrinsic carries them as ``pragma_import_llvm``, and TVM links them in.
     """
     if dot.own not in HALVES:
         return None
@@ -234,7 +235,7 @@ def imported_code(dot: Dot) -> str | None:
         for count, kind in ((dot.lanes, "float"), (dot.lanes, "i32"), (2 * dot.lanes, "bfloat"))
     )
     instruction = f"@llvm.x86.avx512bf16.dpbf16ps.{32 * dot.lanes}"
-    # On one line, because it is in each record of a schedule.
+    # On one line, because each tuning record contains it.
     return " ".join(
         [
             f"declare {sums} {instruction}({sums}, {halves}, {halves})",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of dot products on x86 CPUs: a schedule rule for MetaSchedule.
+"""A MetaSchedule schedule rule for dot products on x86 CPUs.
 
-A tile of rows and vectors is added up in registers by tensor intrinsics, and what follows is
-computed for each tile. Weights that are not packed are packed first: once, when a model is
-compiled, where they are constant, and otherwise in each run.
+Tensor intrinsics accumulate a tile of rows and vectors in registers. The consumers are computed
+tile by tile. Unpacked weights are packed first: constant weights once, when a model is compiled,
+and other weights in each run.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from .dot_units import DotUnit
 from .find_dot import FoundDot, find_dot
 
 FEWEST_USES = 16
-"""Weights that are used fewer times are not packed in each run."""
+"""Weights with fewer uses are not packed in each run."""
 
 _SPARE_REGISTERS = 4
 _MOST_SPACES = 3
@@ -42,13 +42,13 @@ _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 
 @derived_object
 class DotProducts(PyScheduleRule):
-    """Schedules blocks that add products of bytes or of bfloat16; others are for other rules.
+    """Schedules blocks that sum products of bytes or of bfloat16, and leaves all others alone.
 
-    ``units``: what the CPU has. ``is_parallel``: whether several threads share a kernel.
+    ``units``: the CPU's dot-product units. ``is_parallel``: whether several threads share a kernel.
     """
 
     def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         register_dots()
         self._units = units
@@ -58,7 +58,7 @@ class DotProducts(PyScheduleRule):
         pass
 
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
-        """The design spaces: one for each length of the tiles in vectors."""
+        """Return the design spaces: one for each tile length in vectors."""
         node = sch.get(block)
         unit, found = self._find(sch, node)
         if unit is None or found is None or not is_plain(sch, block):
@@ -81,7 +81,7 @@ class DotProducts(PyScheduleRule):
         return spaces
 
     def _find(self, schedule: Schedule, node: Any) -> tuple[DotUnit | None, FoundDot | None]:
-        """The dot products of a block, and the instructions for them."""
+        """Find the dot products of a block, and the unit that computes them."""
         finds = ((unit, find_dot(node, unit)) for unit in self._units)
         unit, found = next((find for find in finds if find[1] is not None), (None, None))
         if unit is None or found is None or not unit.widens:
@@ -91,16 +91,16 @@ class DotProducts(PyScheduleRule):
         return (unit, found) if small is None else (unit.of_small, small)
 
     def clone(self) -> ScheduleRule:
-        """A rule for the same CPU."""
+        """Return a rule for the same CPU."""
         return DotProducts(self._units, self._is_parallel)
 
 
 def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
-    """The lengths of tiles, in vectors, that load least for each instruction.
+    """Return the tile lengths, in vectors, with the fewest loads per instruction.
 
-    A tile of some rows and vectors has one load for each of both, and an accumulator for each pair.
-    ``rows``: of the whole. ``vectors``: those that have these rows. ``registers``: the most
-    accumulators.
+    A tile has one load for each row and each vector, and an accumulator for each pair of both.
+    ``rows``: the total number of rows. ``vectors``: the number of vectors that share these rows.
+    ``registers``: the maximum number of accumulators.
     """
 
     def loads(length: int) -> float:
@@ -112,7 +112,7 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
 
 
 def pack_weights(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
-    """Make a copy of the weights in which a vector's numbers lie side by side."""
+    """Copy the weights so that the numbers of a vector are contiguous."""
     assert found.packed_axes is not None
     lane, step = found.packed_axes
     lanes, depth = found.dot.lanes, found.dot.depth
@@ -129,23 +129,23 @@ def pack_weights(schedule: Schedule, block: SBlockRV, found: FoundDot, is_consta
     copy = schedule.cache_read(block, place, "global")
     schedule.transform_layout(copy, ("write", 0), index_map)
     if is_constant:
-        # What takes these copies out wants them in the order of the source.
+        # The pass that removes these copies expects them in the order of the source.
         schedule.annotate(copy, _PACKED_ONCE, True)
         return
     schedule.transform_block_layout(copy, index_map)
     if lane > step:
-        # LLVM makes shuffles of a loop over lanes that stores what lies apart.
+        # LLVM turns a loop over lanes with strided stores into shuffles.
         inner = schedule.get_loops(copy)[-1]
         schedule.unroll(inner)
         schedule.annotate(inner, FINISHED, 1)
 
 
 def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
-    """Make a copy of what all lanes share that is stored in words; returns the dot product of it.
+    """Copy the shared bytes into words, and return the dot product that reads the copy.
 
-    The copy is made once, for this block alone: what else reads the bytes goes on reading them. It
-    pays for few outputs too: 196x1024 by 8 of them takes 50 us so, and 60 without (AVX2). Returns
-    `found` where TVM makes no copy, as of a buffer that two blocks write.
+    The copy is made once, for this block only; other readers keep reading the bytes. It pays off
+    for few outputs too: 196x1024 by 8 outputs takes 50 us with the copy and 60 us without (AVX2).
+    Returns `found` if TVM cannot make the copy, for example of a buffer that two blocks write.
     """
     reads = [region.source for region in schedule.get(block).reads]
     place = next(n for n, source in enumerate(reads) if source.same_as(found.shared))
@@ -158,7 +158,7 @@ def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
 
 
 def _row_axis(node: Any, found: FoundDot) -> int | None:
-    """The axis that a tile's rows go along: the last one of several elements."""
+    """Return the row axis of a tile: the last data-parallel axis with more than one element."""
     rows = [
         number
         for number, axis in enumerate(node.iter_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a CPU has for dot products of bytes, and of bfloat16."""
+"""The instructions of a CPU for dot products of bytes and of bfloat16."""
 
 from dataclasses import dataclass, replace
 
@@ -9,18 +9,18 @@ from tvm.target.codegen import target_has_features
 from .dot_intrinsics import BYTES, HALVES, HALVES_DEPTH, SMALL_DEPTH, VNNI_DEPTH, WORDS_DEPTH
 
 VNNI = ("avx512vnni", "avx512vl")
-"""The features of CPUs with dot products of bytes in the longest vectors."""
+"""CPU features for byte dot products in 512-bit vectors."""
 
 
 @dataclass(frozen=True)
 class DotUnit:
-    """What a CPU has for dot products of numbers of some types.
+    """The dot-product instructions of a CPU for some dtypes.
 
-    - ``lanes``: of its vectors, the longest first.
+    - ``lanes``: the numbers of lanes of its vectors, the longest first.
     - ``depth``: see ``Dot``.
-    - ``registers``: the number of its vector registers.
-    - ``dtypes``: the types.
-    - ``is_small``: whether it is for unsigned bytes with signed ones of 7 bits alone.
+    - ``registers``: the number of vector registers.
+    - ``dtypes``: the dtypes of the factors.
+    - ``is_small``: whether they accept only unsigned bytes with signed 7-bit bytes.
     """
 
     lanes: tuple[int, ...]
@@ -31,17 +31,17 @@ class DotUnit:
 
     @property
     def widens(self) -> bool:
-        """Whether bytes have to be widened to words, as without VNNI."""
+        """Whether bytes must be widened to words, as on CPUs without VNNI."""
         return self.dtypes == BYTES and self.depth == WORDS_DEPTH
 
     @property
     def of_small(self) -> "DotUnit":
-        """The instructions for weights of 7 bits."""
+        """The unit for 7-bit weights."""
         return replace(self, depth=SMALL_DEPTH, is_small=True)
 
 
 def dot_unit(target: Target) -> DotUnit | None:
-    """The instructions for bytes of a target; None for others than x86 CPUs with AVX2."""
+    """Return the byte unit of a target; None unless it is an x86 CPU with AVX2."""
 
     def has(*features: str) -> bool:
         return has_features(target, *features)
@@ -58,11 +58,12 @@ def dot_unit(target: Target) -> DotUnit | None:
 
 
 def half_unit(target: Target) -> DotUnit | None:
-    """The instructions for bfloat16 of a target; None for CPUs without AVX512_BF16."""
+    """Return the bfloat16 unit of a target; None for CPUs without AVX512_BF16."""
     if not has_features(target, "avx512bf16", "avx512vl"):
         return None
     return DotUnit((16, 8, 4), HALVES_DEPTH, 32, HALVES)
 
 
 def has_features(target: Target, *features: str) -> bool:
+    """Return whether a target is a CPU with all of the given features."""
     return target.kind.name == "llvm" and bool(target_has_features(list(features), target))

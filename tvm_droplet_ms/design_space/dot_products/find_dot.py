@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the dot products that a block adds up, and how its weights must be packed for them."""
+"""Finds the dot products that a block sums, and the packing that its weights need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,17 +23,18 @@ from .dot_units import DotUnit
 
 @dataclass(frozen=True)
 class FoundDot:
-    """The dot products that a block consists of.
+    """The dot products of a block.
 
     - ``dot``: the intrinsic.
-    - ``lane``, ``step``: the positions, among the block's axes, of that over the lanes and of that
-      over the products of one lane.
-    - ``shared``, ``weights``: what all lanes share, and what is different in each.
-    - ``packed_axes``: the axes of the weights over the lanes and over the products; None where they
-      are packed already, which is that both are innermost.
+    - ``lane``, ``step``: the positions, among the block's axes, of the axis over the lanes and of
+      the axis over the products of one lane.
+    - ``shared``, ``weights``: the buffer that all lanes share, and the buffer of each lane's own
+      numbers.
+    - ``packed_axes``: the axes of the weights over the lanes and over the products; None if the
+      weights are already packed, with both axes innermost.
     - ``uses``: how many times the block reads each weight.
-    - ``vectors``: how many vectors in a row are multiplied by the same shared numbers: those of a
-      group, or all.
+    - ``vectors``: the number of consecutive vectors that are multiplied by the same shared numbers:
+      all vectors, or the vectors of a group.
     """
 
     dot: Dot
@@ -47,11 +48,10 @@ class FoundDot:
 
 
 def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
-    """The dot products of a block; None where it has none that `unit` computes.
+    """Find the dot products of a block; None if it has none that `unit` computes.
 
-    The block adds products of two bytes, widened to int32, or of two bfloat16, to float32. The
-    first factor is what all lanes share, so that activations come before weights, as operators of
-    TVM have them.
+    The block sums products of two bytes in int32, or of two bfloat16 in float32. All lanes share
+    the first factor, so activations come before weights, as in TVM's operators.
     """
     factors = factors_of(block, unit)
     axes = list(block.iter_vars)
@@ -74,7 +74,7 @@ def find_dot(block: Any, unit: DotUnit) -> FoundDot | None:
 
 
 def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -> int:
-    """How many vectors in a row read the same shared numbers."""
+    """Return how many consecutive vectors read the same shared numbers."""
     counts = divisors(_extent(axes[lane]) // dot.lanes)
     return next(
         count
@@ -84,7 +84,7 @@ def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -
 
 
 def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
-    """The two loads whose products a block adds up."""
+    """Return the two loads whose products a block sums; None if it sums none."""
     total = getattr(block.body, "value", None)
     if block.init is None or not isinstance(total, Add):
         return None
@@ -106,7 +106,7 @@ def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
     if str(total.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
         return None
     if loads[0].source.same_as(loads[1].source):
-        return None  # A copy that is packed would take the place of both.
+        return None  # A packed copy would replace both factors.
     return loads[0], loads[1]
 
 
@@ -119,7 +119,7 @@ def _extent(axis: Any) -> int:
 
 
 def _axes(axes: Sequence[Any], unit: DotUnit) -> Iterator[tuple[int, int, int]]:
-    """The axes that may be that of the lanes and of the products, with numbers of lanes."""
+    """Yield the candidate lane and product axes, each pair with a number of lanes."""
     for lane, across in enumerate(axes):
         for step, along in enumerate(axes):
             if across.iter_type != IterVar.DataPar or along.iter_type != IterVar.CommReduce:
@@ -131,7 +131,7 @@ def _axes(axes: Sequence[Any], unit: DotUnit) -> Iterator[tuple[int, int, int]]:
 
 
 class _Steps:
-    """What one step along the lanes, and along the products, adds to indices and addresses."""
+    """Increments of indices and addresses for one step along the lanes or along the products."""
 
     def __init__(self, axes: Sequence[Any], lane: int, step: int, dot: Dot) -> None:
         self._analyzer = Analyzer()
@@ -153,7 +153,7 @@ class _Steps:
         return inner
 
     def add(self, access: Any, by_lane: int, by_product: int) -> bool:
-        """True if the address of an access grows by these for each lane and each product."""
+        """Return whether the address grows by these amounts for each lane and each product."""
         buffer = access.source if isinstance(access, TensorLoad) else access.buffer
         address = tirx.const(0, str(self._lane.ty))
         for index, extent in zip(access.indices, buffer.shape, strict=True):
@@ -161,7 +161,7 @@ class _Steps:
         return self._grows(address, self._lane * by_lane + self._product * by_product)
 
     def axes_to_pack(self, load: Any) -> tuple[int, int] | None:
-        """The axes of a tensor that the lanes and the products alone go along."""
+        """Return the tensor axes over the lanes and over the products; None if there are none."""
         found: dict[str, list[int]] = {"lane": [], "product": []}
         for number, index in enumerate(load.indices):
             if self._grows(index, self._lane):
@@ -188,5 +188,5 @@ class _Steps:
 
 
 def _replaced(value: Any, values: Mapping[Any, Any]) -> Any:
-    """An expression with values in place of some variables."""
+    """Substitute values for variables in an expression."""
     return structural_map(value, (tirx.Var, lambda variable: values.get(variable, variable)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor intrinsics that add up the lanes of a vector by halves.
+"""Tensor intrinsics that sum the lanes of a vector by repeated halving.
 
-Written one by one they are a chain of additions. LLVM may not reorder those of floats by itself.
+A sequential sum is a chain of dependent additions, and LLVM may not reorder float additions.
 """
 
 from typing import Any
@@ -13,12 +13,12 @@ from tvm.tirx.script import builder as T
 
 
 def lane_sum(lanes: int) -> str:
-    """The name of the intrinsic for a vector of so many lanes: 4, 8 or 16."""
+    """Return the name of the intrinsic for a vector of 4, 8 or 16 lanes."""
     return f"tvm_droplet_ms.sum_of_{lanes}_lanes"
 
 
 def register_lane_sums() -> None:
-    """Register the intrinsics, unless they are."""
+    """Register the intrinsics that are not registered yet."""
     for lanes in (4, 8, 16):
         name = lane_sum(lanes)
         if TensorIntrin.get(name, allow_missing=True) is None:
@@ -26,7 +26,7 @@ def register_lane_sums() -> None:
 
 
 def _sum(lanes: int, *, is_one: bool) -> tirx.PrimFunc:
-    """The sum of some lanes, added to a number; ``is_one``: as one statement."""
+    """Add the sum of the lanes to a number; ``is_one``: in one statement."""
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             items, total = (
@@ -47,7 +47,7 @@ def _sum(lanes: int, *, is_one: bool) -> tirx.PrimFunc:
 
 
 def _halved(vector: Any, lanes: int) -> Any:
-    """The sum of a vector's lanes: each half of them is added to the other one."""
+    """Return the sum of a vector's lanes: repeatedly add the upper half to the lower half."""
     while lanes > 2:
         lanes //= 2
         kind = f"float32x{lanes}"

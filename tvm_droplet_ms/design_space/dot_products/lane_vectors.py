@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectorized loops as expressions of vectors, for instructions that TVM has no operator for."""
+"""Rewrites vectorized loops as vector expressions, for instructions without a TVM operator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, For, IntImm, Var
 
 LANES = 16
-"""The lanes of a vector of float32."""
+"""Number of float32 lanes in a vector."""
 
 _ELEMENTWISE = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max, tirx.LShift, tirx.RShift,
@@ -25,17 +25,17 @@ _CALLS = {f"tirx.{name}" for name in "reinterpret exp tanh sqrt round floor fabs
 
 
 class UnknownError(Exception):
-    """An expression has no vector form here."""
+    """Raised when an expression has no vector form in this module."""
 
 
 class LaneVector:
-    """The vector of a loop: what its block computes in all lanes at once.
+    """The vector form of a loop: its block computed in all lanes at once.
 
-    - ``loop``: a loop of ``LANES`` iterations around a block that consists of a store.
-    - ``analyzer``: it knows the extents of all loops.
-    - ``outer``: values of variables around the loop.
+    - ``loop``: a loop of ``LANES`` iterations around a block that consists of one store.
+    - ``analyzer``: an analyzer with the ranges of all loops.
+    - ``outer``: values to substitute for variables of outer loops.
 
-    All methods raise ``UnknownError`` where an expression has no such form.
+    All methods raise ``UnknownError`` if an expression has no vector form.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class LaneVector:
         self.predicate = realize.predicate
 
     def of(self, value: Any) -> Any:
-        """An expression of the block as a vector."""
+        """Return the vector form of an expression of the block."""
         found = self._vector(_substituted(value, self._axes))
         if self._mentions(found):
             raise UnknownError
         return found
 
     def places(self) -> list[Any]:
-        """The indices of the first lane of the store; the other lanes follow it."""
+        """Return the store indices of the first lane; the other lanes follow contiguously."""
         return self._first(self.store.indices)
 
     def reads(self) -> list[Any]:
-        """The regions that all lanes read."""
+        """Return the regions that all lanes together read."""
         found = []
         for region in self._block.reads:
             ranges = []
@@ -83,7 +83,7 @@ class LaneVector:
         return self._analyzer.simplify(_substituted(value, {self._lane: number}))
 
     def _first(self, indices: Sequence[Any]) -> list[Any]:
-        """The indices of the first lane, where the lanes are consecutive along the last axis."""
+        """Return the indices of the first lane; lanes must be contiguous along the last axis."""
         found = [_substituted(index, self._axes) for index in indices]
         low = [self._at(index, 0) for index in found]
         grown = [
@@ -100,7 +100,7 @@ class LaneVector:
         return mentions(value, self._lane)
 
     def _vector(self, value: Any) -> Any:
-        """An expression in all lanes."""
+        """Build the vector form of an expression over the loop variable."""
         if not self._mentions(value):
             return tirx.Broadcast(value, LANES)
         if value.same_as(self._lane):
@@ -127,7 +127,7 @@ class LaneVector:
 
 
 def mentions(value: Any, variable: Var) -> bool:
-    """True if a variable is part of an expression or a statement."""
+    """Return whether an expression or a statement contains a variable."""
     found: list[Any] = []
     structural_walk(value, (Var, found.append))
     return any(each.same_as(variable) for each in found)

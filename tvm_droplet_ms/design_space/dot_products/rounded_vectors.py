@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pass that rounds vectors of float32 to bfloat16 by the instruction for it.
+"""A pass that rounds float32 vectors to bfloat16 with AVX512_BF16 instructions.
 
-TVM has no LLVM type for bfloat16, so that a scheduled kernel rounds by an addition and a shift, and
-stores half a line of the caches at a time. With AVX512_BF16, one instruction rounds two vectors to
-one: layers of 1x1 of ResNet-50 in matrix tiles take 0.92 to 0.96 of the time.
+TVM has no LLVM type for bfloat16, so a scheduled kernel rounds with an addition and a shift, and
+stores half a cache line at a time. With AVX512_BF16, one instruction rounds two vectors into one:
+ResNet-50's 1x1 layers in matrix tiles take 0.92 to 0.96 of the time.
 """
 
 from collections.abc import Sequence
@@ -39,17 +39,16 @@ _FUNCTIONS = " ".join(
         "%c = bitcast <32 x bfloat> %r to <32 x i16> ret <32 x i16> %c }",
     ]
 )
-"""The functions that round one vector, and two of which the first becomes the first half."""
+"""LLVM functions that round one vector, or two vectors, the first into the lower half."""
 
 _BITS, _HALF_BITS, _SHIFT = "uint32", "uint16", 16
 
 
 def rounded(value: Any) -> Any:
-    """An expression of float32 in bfloat16, by an addition and a shift.
+    """Round a float32 expression to bfloat16 with an addition and a shift.
 
-    TVM rounds ties to even, which takes three instructions more for each vector
-    (``BF16StorageLegalize``); a tie goes away from zero here. Infinities and the NaNs that CPUs
-    make stay what they are.
+    Ties round away from zero. TVM rounds ties to even (``BF16StorageLegalize``), which takes three
+    more instructions per vector. Infinities and the NaNs that CPUs produce are preserved.
     """
     bits = tirx.reinterpret(_BITS, value) + tirx.const(1 << (_SHIFT - 1), _BITS)
     shifted = tirx.shift_right(bits, tirx.const(_SHIFT, _BITS))
@@ -57,10 +56,11 @@ def rounded(value: Any) -> Any:
 
 
 def RoundVectors(target: Target) -> tvm.transform.Pass:
-    """Make a pass that rounds by AVX512_BF16's instruction where a kernel stores vectors.
+    """Make a pass that rounds stored vectors with AVX512_BF16's instruction.
 
-    For scheduled modules, where vectors of 16 store what ``rounded`` makes. Ties go to even then.
-    Nothing is changed without the feature, and where an operator is not known here.
+    The pass applies to scheduled modules, to vectors of 16 that store the result of ``rounded``.
+    The instruction rounds ties to even. The pass changes nothing on targets without the feature,
+    and skips vectors with unknown operators.
     """
     is_offered = has_features(target, "avx512f", "avx512bf16")
 
@@ -101,7 +101,7 @@ def _rounding(function: PrimFunc) -> PrimFunc:
 
 
 def _is_pairs(loop: For) -> bool:
-    """True for a loop of an even extent around a vector that is rounded, and nothing else."""
+    """Return whether a loop has an even extent and contains only one rounded vector."""
     is_even = isinstance(loop.extent, IntImm) and int(loop.extent) % 2 == 0
     is_plain = loop.kind in (ForKind.SERIAL, ForKind.UNROLLED) and _is_from_0(loop)
     if not is_even or not is_plain or _rounded_of(loop.body) is None:
@@ -110,7 +110,7 @@ def _is_pairs(loop: For) -> bool:
 
 
 def _rounded_of(loop: Any) -> Any:
-    """What a vectorized loop rounds and stores; None for any other statement."""
+    """Return the expression that a vectorized loop rounds and stores; None for other statements."""
     if not isinstance(loop, For) or loop.kind != ForKind.VECTORIZED:
         return None
     realize = loop.body
@@ -136,14 +136,14 @@ def _is_from_0(loop: For) -> bool:
 
 
 def _single(loop: For, analyzer: Analyzer) -> For:
-    """A vector that is rounded by itself."""
+    """Rewrite a loop to round one vector."""
     vector = LaneVector(loop, analyzer)
     value = vector.of(_rounded_of(loop))
     return _loop(loop, loop.loop_var, 1, _ONE, [value], [vector])
 
 
 def _pairs(loop: For, analyzer: Analyzer) -> For:
-    """Vectors that are rounded two at a time, into one store."""
+    """Rewrite a loop to round two vectors at a time into one store."""
     count = int(loop.extent) // 2
     half = Var(loop.loop_var.name, loop.loop_var.ty)
     analyzer.bind(half, Range.from_min_extent(loop.min, tirx.const(count, str(half.ty.dtype))))
@@ -167,7 +167,7 @@ def _loop(
     values: Sequence[Any],
     vectors: Sequence[LaneVector],
 ) -> For:
-    """A loop that rounds ``values``, and stores them where the first vector is stored."""
+    """Build a loop that rounds ``values`` and stores them from the first vector's place on."""
     store, places = vectors[0].store, vectors[0].places()
     lanes = LANES * len(vectors)
     halves = tirx.call_pure_extern(f"{_HALF_BITS}x{lanes}", function, *values)
@@ -181,7 +181,7 @@ def _loop(
     block = SBlock([], reads, writes, vectors[0].name, body)
     realize = SBlockRealize([], vectors[0].predicate, block)
     count = tirx.const(extent, str(variable.ty.dtype))
-    # The variable of a vector is in none of its places.
+    # The indices of a vector do not contain its loop variable.
     kind = ForKind.SERIAL if loop.kind == ForKind.VECTORIZED else loop.kind
     annotations = {**dict(loop.annotations or {}), IMPORTED: _FUNCTIONS}
     return For(variable, loop.min, count, kind, realize, loop.thread_binding, annotations)

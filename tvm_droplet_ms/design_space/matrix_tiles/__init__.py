@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A design space of the matrix tiles of Intel's CPUs (AMX), for bytes and bfloat16."""
+"""A design space for the matrix tiles of Intel CPUs (AMX), for bytes and bfloat16."""

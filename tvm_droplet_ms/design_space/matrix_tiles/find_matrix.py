@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the matrix products that a block adds up, and the axes that tiles go along."""
+"""Finds the matrix product that a block sums, and the axes to tile."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,21 +20,21 @@ from .tile_kind import MULTIPLY
 from .tile_shapes import FEWEST_ROWS, MOST_LANES, ROW_BYTES, TILES, largest_part
 
 _FEWEST_LANES, FEWEST_BYTES = 8, 16
-"""Below these the instructions for vectors are as fast."""
+"""Minimum lanes, and bytes in a row: below these, vector instructions are as fast."""
 
 
 @dataclass(frozen=True)
 class FoundMatrix:
-    """The matrix product that a block consists of; axes are positions among the block's.
+    """The matrix product of a block; axes are positions among the block's axes.
 
-    - ``dot``: its dot products.
+    - ``dot``: the dot products of the block.
     - ``row``: the axis along the rows of tiles.
-    - ``line``: the axis outside of it that tiles go along, too; None if there is none.
-    - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
-    - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
-    - ``middle``: 1 where an axis of one element lies between rows and lanes.
+    - ``line``: the next outer axis, if it is tiled too; otherwise None.
+    - ``stride``: the stride between rows of a tile, in rows of memory; 0 if the rows overlap.
+    - ``pitch``: the stride between rows that overlap in a line of memory, in elements; otherwise 0.
+    - ``middle``: 1 if an axis of one element lies between rows and lanes.
     - ``depth``: the products that one instruction adds to each sum.
-    - ``reads``: the axes that what all columns share is read by, ascending.
+    - ``reads``: the axes that index the factor that all columns share, ascending.
     """
 
     dot: FoundDot
@@ -48,7 +48,7 @@ class FoundMatrix:
 
 
 def matrix_units(target: Target) -> list[DotUnit]:
-    """What a target's tiles multiply: bytes, bfloat16, or none."""
+    """Return the units of a target's matrix tiles, for bytes and bfloat16; empty without tiles."""
     lanes = tuple(range(MOST_LANES, _FEWEST_LANES - 1, -1))
     return [
         DotUnit(lanes, depth, TILES, dtypes)
@@ -58,16 +58,17 @@ def matrix_units(target: Target) -> list[DotUnit]:
 
 
 def has_matrix_units(target: Target, dtype: str) -> bool:
-    """True if a target's tiles multiply numbers of a type."""
+    """Return whether a target's matrix tiles multiply numbers of a dtype."""
     return any(dtype in unit.dtypes for unit in matrix_units(target))
 
 
 def product_geometry(
     target: Target, dtype: str, depth: int, outputs: int, taps: int = 1
 ) -> tuple[int, int, int, int] | None:
-    """The panels, lanes, depth and steps of tiles for products; None where tiles do not serve.
+    """Return the panels, lanes, depth and steps of tiles for products; None if tiles do not apply.
 
-    ``dtype``: of both factors. ``depth``: the products of an output, at each of some ``taps``.
+    ``dtype``: the dtype of both factors. ``depth``: the products of an output at each tap.
+    ``taps``: the number of taps.
     """
     for unit in matrix_units(target):
         lanes = next((n for n in unit.lanes if outputs % n == 0), None)
@@ -79,7 +80,7 @@ def product_geometry(
 
 
 def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
-    """The matrix product of a block; None where it has none that tiles compute."""
+    """Find the matrix product of a block; None if it has none that tiles can compute."""
     dot = find_dot(block, unit)
     if dot is None or (dot.dot.shared, dot.dot.own) not in MULTIPLY:
         return None
@@ -118,16 +119,16 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
 
 
 def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
-    """The loads of what all columns share, and of the weights."""
+    """Return the loads of the factor that all columns share and of the weights."""
     product = block.body.value.b
     one, other = (factor.value for factor in (product.a, product.b))
     return (one, other) if one.source.same_as(dot.shared) else (other, one)
 
 
 def are_axes(load: Any, axes: list[Any]) -> bool:
-    """True if each index of a load is an axis, but for dimensions of one element.
+    """Return whether each index of a load is an axis, except in dimensions of one element.
 
-    A tile of columns of a slice, or of one that is read backwards, would be another one's.
+    In a slice, or in weights that are read backward, a tile would have the wrong columns.
     """
     return all(map(partial(_is_axis, axes), load.indices, load.source.shape))
 
@@ -137,9 +138,9 @@ def _is_axis(axes: list[Any], index: Any, extent: Any) -> bool:
 
 
 def _is_packed(own: Any, axes: list[Any], dot: FoundDot) -> bool:
-    """True if packed weights end in axes of groups, of lanes, and of what lies in 4 bytes.
+    """Return whether packed weights end in axes over groups, lanes, and the elements in 4 bytes.
 
-    The lanes are those of a panel, or all. What lies outside of them are axes, and the panel.
+    The lane axis covers one panel or all lanes. The outer indices are axes, or the panel.
     """
     *others, group, lane, product = own.indices
     *outer, _, length, depth = own.source.shape
@@ -162,7 +163,7 @@ def _is_packed(own: Any, axes: list[Any], dot: FoundDot) -> bool:
 
 
 def _place(axes: list[Any], index: Any) -> int | None:
-    """The position of the data-parallel axis that an index is."""
+    """Return the position of the data-parallel axis that equals an index; None if none does."""
     return next(
         (
             n
@@ -174,6 +175,7 @@ def _place(axes: list[Any], index: Any) -> int | None:
 
 
 def depends(indices: Any, axis: Any) -> bool:
+    """Return whether any of the indices contains an axis."""
     found: list[Any] = []
     for index in indices:
         structural_walk(index, (tirx.Var, found.append))
@@ -181,9 +183,10 @@ def depends(indices: Any, axis: Any) -> bool:
 
 
 def simplified(indices: Any, axes: list[Any]) -> list[Any]:
-    """Indices without axes of one element, as ``Schedule.reindex`` makes them.
+    """Simplify indices as ``Schedule.reindex`` does, which removes axes of one element.
 
-    It keeps those that are a number (``SimplifyNonTrivialExpr`` in TVM's ``schedule/utils.h``).
+    An index that simplifies to a constant stays as is (``SimplifyNonTrivialExpr`` in TVM's
+    ``schedule/utils.h``).
     """
     analyzer = Analyzer()
     for axis in axes:
@@ -193,7 +196,7 @@ def simplified(indices: Any, axes: list[Any]) -> list[Any]:
 
 
 def _stride(places: list[Any], axes: list[Any], row: int, step: int, middle: int) -> int:
-    """The rows of memory from one row of a tile to the next; 0 if tiles have no such rows."""
+    """Return the stride between rows of a tile, in rows of memory; 0 if there is none."""
     own = len(places) - 2 - middle
     if own < 0 or not places[-1].same_as(axes[step].var):
         return 0
@@ -204,7 +207,7 @@ def _stride(places: list[Any], axes: list[Any], row: int, step: int, middle: int
 
 
 def _pitch(places: list[Any], axes: list[Any], row: int, step: int) -> int:
-    """The elements from one row of a tile to the next in a line of memory; 0 if there are none."""
+    """Return the stride between rows of a tile in one line, in elements; 0 if there is none."""
     if depends(places[:-1], axes[row]) or depends(places[:-1], axes[step]):
         return 0
     is_line = growth(places[-1], axes[step].var) == 1
@@ -212,7 +215,7 @@ def _pitch(places: list[Any], axes: list[Any], row: int, step: int) -> int:
 
 
 def growth(index: Any, variable: Any) -> int:
-    """What an index grows by with a variable; 0 where that is no positive number."""
+    """Return the increment of an index per step of a variable; 0 unless a positive constant."""
     after = structural_map(
         index, (tirx.Var, lambda each: each + 1 if each.same_as(variable) else each)
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of few channels, such as those of images: taps and channels become one axis.
+"""Fuses taps and channels into one axis, for convolutions with few channels, such as of images.
 
-In memory the taps of a line and their channels lie side by side: seven taps of four channels are a
-row of 28 numbers, and the next pixel's row begins a stride behind. Rows overlap.
+The taps of a line and their channels are contiguous in memory: seven taps of four channels are a
+row of 28 numbers. The row of the next pixel starts one stride later, so rows overlap.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ _MARK = "meta_schedule.layout_rewrite_preproc"
 
 
 def join_taps(schedule: Schedule, block: SBlockRV, unit: DotUnit, is_constant: bool) -> bool:
-    """Make one axis of taps and channels, in the images and in packed weights.
+    """Fuse taps and channels into one axis, in the images and in the packed weights.
 
     ``is_constant``: whether the weights are packed when a model is compiled. Returns False, and
-    changes nothing, where the block is no such convolution.
+    changes nothing, if the block is not such a convolution.
     """
     node = schedule.get(block)
     axes = list(node.iter_vars)
@@ -81,7 +81,7 @@ def join_taps(schedule: Schedule, block: SBlockRV, unit: DotUnit, is_constant: b
 
 
 def _axes(node: Any, unit: DotUnit) -> tuple[int, int, int] | None:
-    """The axes over taps of a line, over channels and over outputs; None if there are none."""
+    """Return the axes over taps of a line, channels and outputs; None if one is missing."""
     loads = factors_of(node, unit)
     axes, written = list(node.iter_vars), list(node.body.indices)
     if loads is None or len(written) < 2:
@@ -108,7 +108,7 @@ def _axes(node: Any, unit: DotUnit) -> tuple[int, int, int] | None:
 
 
 def _covers(load: Any, axis: Any) -> bool:
-    """True if an axis goes along a whole dimension of what is loaded."""
+    """Return whether an axis covers a whole dimension of a loaded buffer."""
     return any(
         index.same_as(axis.var) and int(extent) == int(axis.dom.extent)
         for index, extent in zip(load.indices, load.source.shape, strict=True)
@@ -116,7 +116,7 @@ def _covers(load: Any, axis: Any) -> bool:
 
 
 def _only_producer(schedule: Schedule, block: SBlockRV, images: Any) -> SBlockRV | None:
-    """The block that makes the images for this block alone; None where the images are given."""
+    """Return the block that produces the images for this block only; None if there is none."""
     if any(images.same_as(each) for each in entry_function(schedule.mod).params):
         return None
     producers = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pass by which kernels leave the tiles of a thread as they found them."""
+"""A pass that saves and restores the tile configuration of a thread around each kernel."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ _NAME = "kept_tiles"
 
 
 def KeepTiles() -> tvm.transform.Pass:
-    """Make a pass that saves the configuration of tiles before a kernel, and restores it behind.
+    """Make a pass that saves the tile configuration before a kernel and restores it afterward.
 
-    oneDNN remembers the configuration that it set last on a thread, and does not set it again
-    (``amx_tile_lazy_configure``): it ends with an illegal instruction where another library left
-    its own. Linux is asked for the tiles first. A kernel that runs on one thread sets its own
-    configuration once, and not before each group of sums. For scheduled modules; kernels without
-    tiles stay as they are.
+    oneDNN remembers the configuration that it last set on a thread and does not set it again
+    (``amx_tile_lazy_configure``). It hits an illegal instruction if another library left a
+    different configuration. The pass asks Linux for the tiles first. A single-threaded kernel with
+    one configuration sets it once, instead of before each group of sums. The pass applies to
+    scheduled modules, and leaves kernels without tiles unchanged.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -74,14 +74,14 @@ def _call(name: str, kept: Any) -> Evaluate:
 
 
 def _configurations(function: PrimFunc) -> set[str]:
-    """The functions that set a configuration, by name, which a kernel calls."""
+    """Return the names of the configuration functions that a kernel calls."""
     calls: list[Any] = []
     structural_walk(function.body, (Call, calls.append))
     return {name for name in map(_callee, calls) if name is not None}
 
 
 def _callee(call: Any) -> str | None:
-    """The name of the function that sets a configuration; None for another call."""
+    """Return the name of the configuration function in a call; None for other calls."""
     first = call.args[0] if len(call.args) else None
     name = str(first.value) if isinstance(first, StringImm) else ""
     return name if name.startswith(FUNCTION_PREFIX) else None

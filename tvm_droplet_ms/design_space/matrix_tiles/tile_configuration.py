@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of the tiles of a kernel, and the function that makes it the thread's.
+"""The tile configuration of a kernel, and the function that loads it.
 
-The rows and the bytes in a row of each tile are state of the thread (``ldtilecfg``), which takes
-70 ns to set and 6 ns to read. So a kernel reads it before each group of sums, and sets it where it
-is another one: no kernel depends on what ran before it, or on the thread that runs it.
+The number of rows and the bytes per row of each tile are thread state (``ldtilecfg``). Setting it
+takes 70 ns and reading it takes 6 ns. So a kernel reads the state before each group of sums, and
+sets it only if it differs. No kernel depends on earlier kernels or on its thread.
 
 Linux lets a process use the tiles after ``arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)``. A kernel
-asks for it once, so that a delivered library needs no other code. Where that is refused, as on
-another CPU, the process ends with a sentence, and not with an illegal instruction.
+makes this request once, so a delivered library needs no other code. If Linux refuses, as on another
+CPU, the process ends with a message instead of an illegal instruction.
 """
 
 from .tile_shapes import ROW_BYTES, TILES, MacroTile
 
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
-"""The number of Linux's system call, of its function, and of the state that is asked for."""
+"""The numbers of the Linux system call, of its function, and of the requested state."""
 
 _WRITE, _STDERR = 1, 2
 
@@ -21,19 +21,20 @@ REFUSED = (
     "tvm_droplet_ms: this library was tuned for a CPU with matrix tiles (AMX), which Linux does "
     "not offer to this process: tune the model again on this machine\n"
 )
-"""What is written where the tiles are not to be had."""
+"""The message for processes that cannot use the tiles."""
 
 ASK = "tvm_droplet_ms_ask_tiles"
-"""The name of the function that asks for the tiles."""
+"""The name of the function that asks Linux for the tiles."""
 
 FUNCTION_PREFIX = "tvm_droplet_ms_tiles_"
-"""How the names of the functions begin that set a configuration."""
+"""The prefix of the names of configuration functions."""
 
 
 def configuration(tile: MacroTile, element: int) -> bytes:
-    """The 64 bytes of a configuration: tiles of sums first, then of rows, then of columns.
+    """Return the 64 bytes of a configuration: tiles of sums, then of rows, then of columns.
 
-    ``element``: the bytes of a factor. Source: Intel's manual, volume 1, section 18.4.
+    ``element``: the bytes of an element of a factor. Source: Intel's manual, volume 1, section
+    18.4.
     """
     held_rows, _ = tile.held
     layout = bytearray(ROW_BYTES)
@@ -50,13 +51,13 @@ def configuration(tile: MacroTile, element: int) -> bytes:
 
 
 def function_name(tile: MacroTile, element: int) -> str:
-    """The name of the function that makes a configuration the thread's."""
+    """Return the name of the function that loads a configuration."""
     layout = configuration(tile, element)
     return f"{FUNCTION_PREFIX}{layout[16:32:2].hex()}_{layout[48:56].hex()}"
 
 
 def function_code(element: int, *tiles: MacroTile) -> str:
-    """The functions of some tiles, in LLVM's language, on one line: it is in each record."""
+    """Return the LLVM IR functions for some tiles, on one line, because each record has it."""
     names = {function_name(tile, element): configuration(tile, element) for tile in tiles}
     declared = (
         "declare void @llvm.x86.sttilecfg(ptr) declare void @llvm.x86.ldtilecfg(ptr) "
@@ -67,7 +68,7 @@ def function_code(element: int, *tiles: MacroTile) -> str:
 
 
 def _asking() -> str:
-    """The function that asks Linux for the tiles, once in a process for each kernel."""
+    """Return the function that asks Linux for the tiles, once per process and kernel."""
     text = "".join(f"\\{byte:02x}" for byte in REFUSED.encode())
     return " ".join(
         [

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor intrinsics of matrix tiles: zeros, loads, products and stores.
+"""Tensor intrinsics for matrix tiles: zeros, loads, products and stores.
 
-The tiles are buffers to TVM, and registers to LLVM: which one is known from an access's offset, so
-that loops over tiles must be unrolled. Nothing is ever stored in such a buffer.
+The tiles are buffers to TVM and registers to LLVM. The offset of an access gives the register, so
+loops over tiles must be unrolled. The buffers themselves never hold data.
 
-An intrinsic is registered under a name that says all about it, when it is needed: there are too
-many to register all of them. ``register_named`` does so for those that a record names.
+There are too many intrinsics to register all of them. Each is registered when it is needed, under a
+name that fully describes it. ``register_named`` registers the intrinsics that a record names.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ from .tile_configuration import function_name
 from .tile_kind import MULTIPLY, TileKind, named_kinds
 
 SCOPE = "local"
-"""The storage scope of tiles."""
+"""The storage scope of tile buffers."""
 
 _BITS = {HALF: "uint16"}
-"""The type that ``BF16StorageLegalize`` makes of a buffer's, which an address has to agree with."""
+"""The dtype that ``BF16StorageLegalize`` gives a buffer; addresses must use the same dtype."""
 
 
 def register(kind: TileKind, what: str) -> str:
-    """Register one of ``INTRINSICS`` for some tiles unless it is, and return its name."""
+    """Register one of ``INTRINSICS`` for some tiles if missing, and return its name."""
     name = kind.name(what)
     if TensorIntrin.get(name, allow_missing=True) is None:
         make = INTRINSICS[what]
@@ -38,7 +38,7 @@ def register(kind: TileKind, what: str) -> str:
 
 
 def register_named(text: str) -> bool:
-    """Register the intrinsics that a text names, such as a record; True if one is new."""
+    """Register the intrinsics named in a text, such as a record; return whether any is new."""
     is_new = False
     for name, what, kind in named_kinds(text):
         if TensorIntrin.get(name, allow_missing=True) is None:
@@ -65,7 +65,7 @@ def _all(extents: Sequence[int]) -> tuple[slice, ...]:
 
 
 def _zeros(kind: TileKind, full: bool) -> None:
-    """Sums of zero, of all tiles; they are configured for the kernel first."""
+    """Configure the tiles for the kernel, and set all tiles of sums to zero."""
     one = kind.tile
     outer = [one.panels, one.groups, 1] if one.apart else [one.lines, one.groups, one.panels]
     shape = [outer[0], outer[1] * one.rows, outer[2] * one.lanes][outer[0] == 1 :]
@@ -84,7 +84,7 @@ def _zeros(kind: TileKind, full: bool) -> None:
             with T.sblock("zeros"):
                 whole = shape[-2], _joined(group, row, one.rows)
                 before = [] if line is None else [(outer[0], line)]
-                # Axes are in the order of the product's block: rows before panels of their own.
+                # The axes keep the order of the product's block: rows before separate panels.
                 places = [whole, *before] if one.apart else [*before, whole]
                 axes = [T.axis.spatial(*place) for place in places]
                 last = T.axis.spatial(shape[-1], _joined(panel, lane, one.lanes))
@@ -97,7 +97,7 @@ def _joined(outer: Any, inner: Any, extent: int) -> Any:
 
 
 def _stores(kind: TileKind, full: bool) -> None:
-    """A tile of sums to memory."""
+    """Store a tile of sums to memory."""
     shape, ones = [kind.tile.rows, kind.tile.lanes], [1] * kind.middle
     spread = [shape[0], *ones, shape[1]]
     sums = _argument(kind, "C", shape, kind.sums, SCOPE)
@@ -115,7 +115,7 @@ def _stores(kind: TileKind, full: bool) -> None:
 
 
 def _rows(kind: TileKind, full: bool) -> None:
-    """A tile of rows from memory."""
+    """Load a tile of rows from memory."""
     one, ones = kind.tile, [1] * kind.middle
     shape = [one.rows, one.depth]
     spread = [(one.rows - 1) * kind.stride + 1, *ones, one.depth]
@@ -141,7 +141,7 @@ def _rows(kind: TileKind, full: bool) -> None:
 
 
 def _columns(kind: TileKind, full: bool) -> None:
-    """A tile of columns from memory."""
+    """Load a tile of columns from memory."""
     shape = [kind.tile.depth // kind.group, kind.tile.lanes, kind.group]
     memory = _argument(kind, "A", shape, kind.own, "global")
     tiles = _argument(kind, "B", shape, kind.own, SCOPE)
@@ -156,7 +156,7 @@ def _columns(kind: TileKind, full: bool) -> None:
 
 
 def _products(kind: TileKind, full: bool) -> None:
-    """The product of a tile of rows and one of columns, added to a tile of sums."""
+    """Add the product of a tile of rows and a tile of columns to a tile of sums."""
     one = kind.tile
     extents = one.rows, one.lanes, one.depth
     rows = _argument(kind, "A", [one.rows, one.depth], kind.shared, SCOPE)
@@ -185,7 +185,7 @@ INTRINSICS: dict[str, Callable[[TileKind, bool], None]] = {
     "columns": _columns,
     "products": _products,
 }
-"""By their names: what makes the description of an intrinsic, or else its implementation."""
+"""Builders by intrinsic name, for the description (flag set) or the implementation."""
 
 
 def _copy(source: Any, target: Any, shape: Sequence[int]) -> None:
@@ -199,7 +199,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def _sum(kind: TileKind, sums: Any) -> Any:
-    """The register of a tile of sums; the buffer has rows of all panels."""
+    """Return the register of a tile of sums; a buffer row spans all panels."""
     width, offset = sums.strides[-2], sums.elem_offset
     of_rows = offset // (width * kind.tile.rows) * (width // kind.tile.lanes)
     return tirx.Cast("uint8", of_rows + offset % width // kind.tile.lanes)
@@ -216,15 +216,15 @@ def _column_tile(kind: TileKind, tiles: Any) -> Any:
 
 
 def _step(memory: Any, element: int) -> Any:
-    """The bytes from a row to the next one."""
+    """Return the row stride in bytes."""
     return tirx.Cast("int64", memory.strides[0]) * element
 
 
 def _address(memory: Any) -> Any:
-    """The address of a part of a buffer.
+    """Return the address of a part of a buffer.
 
-    Not ``address_of``: a buffer of bfloat16 that no other expression takes the address of becomes
-    one of float32 (``BF16ComputeLegalize``).
+    ``address_of`` does not work here: ``BF16ComputeLegalize`` turns a bfloat16 buffer into float32
+    if no other expression takes its address.
     """
     dtype = str(memory.dtype)
     kind = tirx.type_annotation(_BITS.get(dtype, dtype))

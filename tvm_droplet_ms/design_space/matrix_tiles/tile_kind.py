@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the intrinsics of a kernel in matrix tiles depend on, and their names. Imports no TVM."""
+"""Parameters and names of the intrinsics of a kernel in matrix tiles. Imports no TVM."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .tile_shapes import MacroTile
 
 PREFIX = "tvm_droplet_ms.matrix_tiles"
-"""How the names of the intrinsics begin."""
+"""The prefix of the names of the intrinsics."""
 
 _NAME = re.compile(re.escape(PREFIX) + r"\.[a-z0-9_.]+")
 
@@ -22,19 +22,19 @@ MULTIPLY = {
     ("int8", "int8"): "tdpbssd",
     ("uint8", "uint8"): "tdpbuud",
 }
-"""The instructions by the types of rows and columns."""
+"""Instructions by the dtypes of rows and columns."""
 
 
 @dataclass(frozen=True)
 class TileKind:
-    """What the intrinsics of a kernel depend on.
+    """Parameters of the intrinsics of a kernel.
 
     - ``tile``: the tiles.
-    - ``shared``, ``own``: the types of the numbers that all columns share, and of the columns'.
-    - ``stride``: how many rows of memory lie between two rows of a tile; 0 where these overlap.
-    - ``pitch``: the elements between two rows that overlap in a line of memory, or else 0.
-    - ``middle``: the axes of one element between rows and lanes in memory.
-    - ``index``: the type of indices.
+    - ``shared``, ``own``: the dtypes of the factor that all columns share, and of the columns.
+    - ``stride``: the stride between rows of a tile, in rows of memory; 0 if the rows overlap.
+    - ``pitch``: the stride between rows that overlap in a line of memory, in elements; otherwise 0.
+    - ``middle``: the number of axes of one element between rows and lanes in memory.
+    - ``index``: the dtype of indices.
     """
 
     tile: MacroTile
@@ -47,21 +47,21 @@ class TileKind:
 
     @property
     def element(self) -> int:
-        """The bytes of a factor."""
+        """The bytes of an element of a factor."""
         return _BYTES_OF[self.shared]
 
     @property
     def group(self) -> int:
-        """The products that lie side by side in 4 bytes."""
+        """The number of products in 4 contiguous bytes."""
         return 4 // self.element
 
     @property
     def sums(self) -> str:
-        """The type that is added up in."""
+        """The dtype of the sums."""
         return "float32" if self.shared == _HALF else "int32"
 
     def name(self, what: str) -> str:
-        """The name of an intrinsic, such as "products", for these tiles."""
+        """Return the name of an intrinsic, such as "products", for these tiles."""
         one = self.tile
         shape = (one.rows, one.lanes, one.depth, one.lines, one.groups, one.panels, one.apart)
         numbers = "_".join(map(str, (*shape, self.stride, self.pitch, self.middle)))
@@ -69,7 +69,7 @@ class TileKind:
 
 
 def named_kinds(text: str) -> Iterator[tuple[str, str, TileKind]]:
-    """The intrinsics that a text names, each once: their names, and what these say."""
+    """Yield each intrinsic that a text names once: full name, short name, and parameters."""
     for name in dict.fromkeys(_NAME.findall(text)) if PREFIX in text else ():
         _, what, numbers, shared, own, index = name.rsplit(".", 5)
         *shape, stride, pitch, middle = map(int, numbers.split("_"))

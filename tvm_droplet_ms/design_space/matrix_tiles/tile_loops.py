@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of schedule rules that put a matrix product into tiles: its copies, and its intrinsics."""
+"""Schedule steps that map a matrix product to tiles: copies and intrinsics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from .tile_kind import TileKind
 class TileCopies:
     """The blocks that load and store the tiles of a product.
 
-    - ``rows``, ``columns``, ``sums``: those of what all columns share, of weights and of results.
-    - ``axes``: the number of axes of the first of them.
-    - ``row``, ``step``: which of them go along rows and along products.
+    - ``rows``, ``columns``, ``sums``: the copies of the shared factor, the weights and the results.
+    - ``axes``: the number of axes of ``rows``.
+    - ``row``, ``step``: the positions of the axes along rows and along products among these.
     """
 
     rows: SBlockRV
@@ -40,10 +40,11 @@ def copy_to_tiles(
     step: int,
     lanes: int,
 ) -> TileCopies:
-    """Make the copies of a product.
+    """Make the tile copies of a product.
 
-    ``shared``: the buffer that all columns share. ``reads``: the axes of the block that it is read
-    by, ascending; ``row`` and ``step``: those along rows and along products. ``lanes``: of a tile.
+    ``shared``: the buffer that all columns share. ``reads``: the block axes that index it,
+    ascending. ``row``, ``step``: the axes along rows and along products. ``lanes``: the lanes of a
+    tile.
     """
     node = schedule.get(block)
     index, (one, _) = str(node.iter_vars[0].var.ty), node.reads
@@ -58,11 +59,11 @@ def copy_to_tiles(
     index_map = IndexMap.from_func(order, ndim=len(reads), index_dtype=index)
     schedule.transform_layout(rows, ("write", 0), index_map)
     schedule.set_scope(rows, 0, SCOPE)
-    # For this block alone: another product may read the same weights.
+    # For this block only: another product may read the same weights.
     columns = schedule.cache_read(block, 1 - place, SCOPE, consumer_blocks=[block])
     shape = schedule.get(columns).writes[0].source.shape
     if int(shape[-2]) > lanes:
-        # Of weights with the lanes of all panels in a row, each panel is a tile of its own.
+        # If a row of weights has the lanes of all panels, make each panel a separate tile.
         def by_panel(*at: Any) -> list[Any]:
             return [*at[:-3], at[-2] // lanes, at[-3], at[-2] % lanes, at[-1]]
 
@@ -86,15 +87,15 @@ def tensorize_tiles(
     last: SBlockRV | None = None,
     moves_later: bool = False,
 ) -> None:
-    """Load, multiply and store by intrinsics.
+    """Load, multiply and store with intrinsics.
 
-    - ``sums``: the outermost loop that adds up.
-    - ``steps``: the innermost one around the tiles.
-    - ``tiles``: the loops over tiles of sums, those of more than one.
-    - ``row``: the loop over the rows of a tile, around those over its lanes and products.
-    - ``group``: the loop in which a group of sums is made.
-    - ``last``: what is computed for each group behind it.
-    - ``moves_later``: whether blocks are moved afterwards; TVM copies no such schedule any more.
+    - ``sums``: the outermost reduction loop.
+    - ``steps``: the innermost reduction loop around the tiles.
+    - ``tiles``: the loops over tiles of sums that have several iterations.
+    - ``row``: the loop over the rows of a tile, around the loops over its lanes and products.
+    - ``group``: the loop that computes a group of sums in each iteration.
+    - ``last``: the consumer to compute after each group.
+    - ``moves_later``: whether blocks are moved afterward; TVM cannot copy the schedule then.
     """
     held_rows, held_columns = kind.tile.held
     rows_at = steps if held_rows == kind.tile.along_rows else tiles[-1]
@@ -114,15 +115,15 @@ def tensorize_tiles(
     loops += [(schedule.get_loops(zeros)[-inner_loops], "zeros"), (row, "products")]
     _unroll(schedule, [steps, *tiles])
     for loop, what in loops:
-        # Where a loop is tensorized, TVM keeps a dependency on the block that was in it, and
-        # ``Schedule.copy`` fails. Where it becomes a block first, ``compute_at`` may refuse the
+        # After tensorizing a loop, TVM keeps a dependency on the replaced block, and
+        # ``Schedule.copy`` fails. If the loop becomes a block first, ``compute_at`` may refuse the
         # blocks around it.
         inside = loop if moves_later else schedule.blockize(loop)
         schedule.tensorize(inside, register(kind, what))
 
 
 def _loop_of_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> LoopRV:
-    """The loop over the rows of a tile that is loaded."""
+    """Return the loop over the rows of a loaded tile of rows."""
     loops = schedule.get_loops(copies.rows)[-copies.axes :]
     groups, inner = schedule.split(loops[copies.row], [None, kind.tile.rows])
     others = [loop for n, loop in enumerate(loops) if n not in (copies.row, copies.step)]
@@ -132,7 +133,7 @@ def _loop_of_rows(schedule: Schedule, copies: TileCopies, kind: TileKind) -> Loo
 
 
 def _loop_of_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> LoopRV:
-    """The same of columns."""
+    """Return the loop over the rows of a loaded tile of columns."""
     count = len(schedule.get(block).iter_vars)
     *others, first, lanes, products = schedule.get_loops(block)[-count:]
     panels, lane = schedule.split(lanes, [None, kind.tile.lanes])
@@ -142,7 +143,7 @@ def _loop_of_columns(schedule: Schedule, block: SBlockRV, kind: TileKind) -> Loo
 
 
 def _loop_of_sums(schedule: Schedule, block: SBlockRV, kind: TileKind) -> LoopRV:
-    """The loop over the rows of a tile that is stored."""
+    """Return the loop over the rows of a stored tile of sums."""
     count = len(schedule.get(block).iter_vars)
     *others, lanes = schedule.get_loops(block)[-count:]
     rows = others.pop(-1 - kind.middle)
@@ -154,7 +155,7 @@ def _loop_of_sums(schedule: Schedule, block: SBlockRV, kind: TileKind) -> LoopRV
 
 
 def _unroll(schedule: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Unroll the loops around an instruction, whose tiles are then known."""
+    """Unroll the loops around an instruction, so that its tile registers are constants."""
     for loop in loops:
         schedule.unroll(loop)
         schedule.annotate(loop, FINISHED, 1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of matrix tiles: a schedule rule for MetaSchedule.
+"""A MetaSchedule schedule rule for matrix tiles.
 
-Groups of tiles of sums are added up in registers, and what follows is computed for each group from
-a buffer in L1. Rows are read where they lie: those of a convolution are the pixels of a line, and
-a tap moves the address.
+Groups of tiles of sums are accumulated in registers. The consumers are computed group by group from
+a buffer in L1. Rows are read in place: in a convolution they are the pixels of a line, and each tap
+shifts the address.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ _VECTOR = 16
 
 @derived_object
 class MatrixTiles(PyScheduleRule):
-    """Schedules blocks that add up matrix products; others are for the rules behind it.
+    """Schedules blocks that sum matrix products, and leaves all others to later rules.
 
-    ``units``: what the tiles multiply. ``is_parallel``: whether several threads share a kernel.
+    ``units``: the CPU's tile units. ``is_parallel``: whether several threads share a kernel.
     """
 
     def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         self._units = units
         self._is_parallel = is_parallel
@@ -55,7 +55,7 @@ class MatrixTiles(PyScheduleRule):
         pass
 
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
-        """The design spaces: one for each combination of tiles."""
+        """Return the design spaces: one for each combination of tiles."""
         if not is_plain(sch, block):
             return [sch]
         found = self._find(sch, block)
@@ -82,7 +82,7 @@ class MatrixTiles(PyScheduleRule):
         return next((find for find in finds if find is not None), None)
 
     def _join_taps(self, schedule: Schedule, block: SBlockRV) -> bool:
-        """Make one axis of taps and channels where the weights may be packed for it."""
+        """Fuse taps and channels into one axis; return whether that was possible."""
         for unit in self._units:
             loads = factors_of(schedule.get(block), unit)
             if loads is not None:
@@ -91,7 +91,7 @@ class MatrixTiles(PyScheduleRule):
         return False
 
     def clone(self) -> ScheduleRule:
-        """A rule for the same CPU."""
+        """Return a rule for the same CPU."""
         return MatrixTiles(self._units, self._is_parallel)
 
 
@@ -178,7 +178,7 @@ def _tile(
 
 
 def _move_middle(schedule: Schedule, block: SBlockRV, index: str) -> None:
-    """Put the axis of one element in front of the rows, in the tiles of sums."""
+    """Move the axis of one element before the rows, in the tiles of sums."""
     rank = len(schedule.get(block).writes[0].source.shape)
 
     def order(*at: Any) -> list[Any]:
@@ -190,7 +190,7 @@ def _move_middle(schedule: Schedule, block: SBlockRV, index: str) -> None:
 
 
 def _vectorize(schedule: Schedule, block: SBlockRV, tile: MacroTile) -> None:
-    """Compute what follows, for a group of tiles, in vectors."""
+    """Vectorize the consumer of a group of tiles."""
     lanes = tile.panels * tile.lanes
     length = _VECTOR if lanes % _VECTOR == 0 else tile.lanes
     vectors, inner = schedule.split(schedule.get_loops(block)[-1], [None, length])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matrix tiles that products are computed with, and what they cost. Imports no TVM.
+"""Shapes and costs of the matrix tiles for products. Imports no TVM.
 
 A CPU with AMX has eight tiles of at most 16 rows of 64 bytes. One instruction adds, to a tile of
 sums, the product of a tile of rows and a tile of columns.
@@ -10,42 +10,42 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 TILES = 8
-"""The tile registers of a core."""
+"""Number of tile registers of a core."""
 
 MOST_ROWS, MOST_LANES, ROW_BYTES = 16, 16, 64
-"""The most rows of a tile, sums in a row (4 bytes each), and bytes in a row."""
+"""Maximum rows of a tile, sums in a row (4 bytes each), and bytes in a row."""
 
 _LOAD_CYCLES, _LOAD_CYCLES_OF_ROW, _LOAD_CYCLES_FROM_L2 = 7.0, 0.4, 26.0
-"""What a load of a tile takes with its data in L1, and one of 16 rows in L2 (Sapphire Rapids)."""
+"""Cycles of a tile load from L1, fixed and per row, and of 16 rows from L2 (Sapphire Rapids)."""
 
 _PANEL_BYTES = 24 << 10
-"""The most bytes of weights that stay in L1 between two uses."""
+"""Maximum bytes of weights that stay in L1 between two uses."""
 
 _STORE_CYCLES = 40.0
-"""What the start and the store of a tile of sums take, and what follows it, for 16 rows."""
+"""Cycles to start and store a tile of sums of 16 rows, and to compute its consumers."""
 
 _SPACES = 4
-"""The combinations that are offered."""
+"""Maximum number of offered combinations."""
 
 _CLOSE = 1.25
-"""Those are offered that take up to so many times as long as the fastest."""
+"""Maximum time of an offered combination, as a multiple of the fastest one's time."""
 
 _MOST_ADDED, _GAIN = 3, 0.9
-"""The most rows and lines that are added, and the share of the time that they have to save."""
+"""Maximum number of added rows or lines, and the relative time below which they are used."""
 
 FEWEST_ROWS, _LEAST_TALL = 4, 3
-"""The fewest rows or lines of a product, and rows of a tile: vectors are as fast with fewer."""
+"""Minimum rows or lines of a product, and rows of a tile: with fewer, vectors are as fast."""
 
 
 @dataclass(frozen=True)
 class MacroTile:
     """The sums that are kept in tiles at a time.
 
-    - ``rows``, ``lanes``: of one tile of sums.
+    - ``rows``, ``lanes``: the shape of one tile of sums.
     - ``depth``: the products that an instruction adds to each sum.
-    - ``lines``, ``groups``, ``panels``: the tiles of sums along the axis outside of the rows, along
-      the rows and along the lanes.
-    - ``apart``: 1 where the panels are an axis outside of the rows, which lines are otherwise.
+    - ``lines``, ``groups``, ``panels``: the numbers of tiles of sums along the axis outside the
+      rows, along the rows and along the lanes.
+    - ``apart``: 1 if the axis outside the rows is over panels, 0 if it is over lines.
     """
 
     rows: int
@@ -58,32 +58,32 @@ class MacroTile:
 
     @property
     def along_rows(self) -> int:
-        """The tiles of rows that are multiplied by each tile of columns."""
+        """The number of tiles of rows that are multiplied by each tile of columns."""
         return self.lines * self.groups
 
     @property
     def sums(self) -> int:
-        """The tiles of sums."""
+        """The number of tiles of sums."""
         return self.along_rows * self.panels
 
     @property
     def held(self) -> tuple[int, int]:
-        """The tiles of rows, and of columns, that are loaded at a time.
+        """The numbers of tiles of rows and of columns that are loaded at a time.
 
-        Where a tile of one kind serves all, those of the other kind are loaded one by one.
+        If there is only one tile of one kind, the tiles of the other kind are loaded one by one.
         """
         if self.along_rows == 1 or self.panels == 1:
             return 1, 1
         return self.along_rows, self.panels
 
     def fits(self) -> bool:
-        """True if all tiles have a register."""
+        """Return whether all tiles have a register."""
         return self.sums + sum(self.held) <= TILES
 
     def cycles(self, steps: int) -> float:
-        """The cycles for each row and lane of sums, with the rows in L1.
+        """Return the cycles per sum, with the rows in L1.
 
-        ``steps``: the instructions for each tile of sums.
+        ``steps``: the number of instructions for each tile of sums.
         """
         is_near = steps * self.panels * MOST_ROWS * ROW_BYTES <= _PANEL_BYTES
         of_columns = _load(MOST_ROWS) if is_near else _LOAD_CYCLES_FROM_L2
@@ -98,17 +98,17 @@ def _load(rows: int) -> float:
 
 
 def largest_part(extent: int, most: int) -> int:
-    """The largest divisor of an extent that is no larger than `most`."""
+    """Return the largest divisor of an extent that is at most `most`."""
     return next(part for part in range(min(extent, most), 0, -1) if extent % part == 0)
 
 
 def offered_tiles(
     rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int
 ) -> list[MacroTile]:
-    """The combinations of tiles to choose from, those that should be fastest first.
+    """Return the combinations of tiles to choose from, the fastest by estimate first.
 
-    ``rows``, ``lines``, ``panels``: the extents, in rows and in tiles. ``lanes``, ``depth``: see
-    ``MacroTile``. ``steps``: the instructions for each tile of sums.
+    ``rows``, ``lines``, ``panels``: the product's extents. ``lanes``, ``depth``: see
+    ``MacroTile``. ``steps``: the number of instructions for each tile of sums.
     """
     found = sorted(
         _combinations(rows, lines, panels, lanes, depth),
@@ -117,7 +117,7 @@ def offered_tiles(
     offered: list[MacroTile] = []
     shapes: set[tuple[int, int, int]] = set()
     for tile in found:
-        # Tiles of rows of one line and those of several lines load as much.
+        # Tiles of rows from one line and from several lines need as many loads.
         shape = tile.rows, tile.along_rows, tile.panels
         is_close = tile.cycles(steps) <= _CLOSE * found[0].cycles(steps)
         if shape not in shapes and is_close and len(offered) < _SPACES:
@@ -129,10 +129,11 @@ def offered_tiles(
 def padded_map(
     rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int
 ) -> tuple[int, int]:
-    """The rows and lines to compute of a map, the last ones of which may be dropped.
+    """Return the rows and lines of a map to compute; excess rows and lines are dropped.
 
-    Seven lines are no multiple of what registers hold, and 19 rows of none that a tile has. As of
-    ``offered_tiles``; the extents themselves where more are not faster by a tenth.
+    Seven lines are not a multiple of what the registers hold, and 19 rows are not a multiple of any
+    tile's rows. Arguments: see ``offered_tiles``. Returns the extents themselves unless larger
+    extents are faster by a tenth.
     """
 
     def cycles(tall: int, several: int) -> float:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A design space of register tiles for CPUs with few vector registers."""
+"""A design space of register tiles for float products."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds products of floats whose vectors are multiplied by one number each."""
+"""Finds sums of float products in which a vector is multiplied by a scalar."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from tvm.tirx import IntImm, IterVar
 
 @dataclass(frozen=True)
 class FoundProduct:
-    """The products that a block adds up, and its axes by their positions.
+    """The products that a block sums; axes are positions among the block's axes.
 
-    - ``lane``: along the numbers of a vector, which lie side by side in the result.
-    - ``row``: the innermost one that the weights do not go along.
-    - ``step``: the innermost one that is added up.
-    - ``weights``: what vectors are loaded of. ``is_in_order``: whether those lie side by side.
-      ``along``: the axes that they go along.
-    - ``shared``: the load of what a vector is multiplied by.
+    - ``lane``: the axis along the numbers of a vector, which are contiguous in the result.
+    - ``row``: the innermost data-parallel axis that does not index the weights.
+    - ``step``: the innermost reduction axis.
+    - ``weights``: the buffer that vectors are loaded from. ``is_in_order``: whether the numbers of
+      a vector are contiguous in it. ``along``: the axes that index it.
+    - ``shared``: the load of the scalar that multiplies a vector.
     """
 
     lane: int
@@ -37,7 +37,7 @@ class FoundProduct:
 
 
 def find_product(block: Any) -> FoundProduct | None:
-    """The products of a block in float32; None for one that consists of something else."""
+    """Find the float32 products of a block; None if the block computes something else."""
     axes, loads = list(block.iter_vars), _factors(block)
     if (
         not loads
@@ -63,10 +63,10 @@ def find_product(block: Any) -> FoundProduct | None:
 
 
 def outer_rows(block: Any, found: FoundProduct) -> int | None:
-    """The position of an axis that is one with the rows, in all that is read and written.
+    """Return the position of an axis that can be fused with the rows, in all reads and writes.
 
-    Such as the lines of images in a 1x1 convolution without strides: their pixels, one line after
-    the other, are one long row. None where there is no such axis.
+    An example is the lines of images in a 1x1 convolution without strides: the pixels of
+    consecutive lines form one long row. Returns None if there is no such axis.
     """
     axes, analyzer = list(block.iter_vars), Analyzer()
     for axis in axes:
@@ -85,7 +85,7 @@ def outer_rows(block: Any, found: FoundProduct) -> int | None:
 
 
 def _are(indices: Any, extents: Any, axes: Sequence[Any], analyzer: Analyzer) -> bool:
-    """True if the first indices are axes that cover a buffer."""
+    """Return whether the first indices are these axes, each over a whole dimension."""
     return all(
         analyzer.can_prove_equal(index, axis.var) and int(extent) == int(axis.dom.extent)
         for index, extent, axis in zip(indices, extents, axes, strict=False)
@@ -93,7 +93,7 @@ def _are(indices: Any, extents: Any, axes: Sequence[Any], analyzer: Analyzer) ->
 
 
 def _factors(block: Any) -> Sequence[Any]:
-    """The two loads of float32 whose products a block adds up; none where it does not."""
+    """Return the two float32 loads whose products a block sums; empty if it sums none."""
     total = getattr(block.body, "value", None)
     if block.init is None or not isinstance(total, Add) or not isinstance(total.b, Mul):
         return ()
@@ -108,7 +108,7 @@ def _factors(block: Any) -> Sequence[Any]:
 
 
 def _axes_of(load: Any, axes: Sequence[Any]) -> set[int]:
-    """The positions of the axes that the indices of a load depend on."""
+    """Return the positions of the axes that index a load."""
     found: list[Any] = []
     for index in load.indices:
         structural_walk(index, (tirx.Var, found.append))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of register tiles: a schedule rule for MetaSchedule.
+"""A MetaSchedule schedule rule for register tiles.
 
-TVM's tiles divide the loops: of 14, 49 or 197 rows those that fill 16 registers do not. Here the
-last tile of a row of tiles may be smaller. TVM makes a loop of its own of it (``LoopPartition``),
-in which no condition is left.
+TVM's tiles must divide the loop extents. Tiles that fill 16 registers do not divide 14, 49 or 197
+rows. Here the last tile along the rows may be smaller. ``LoopPartition`` splits it into a separate
+loop without conditions.
 """
 
 from typing import Any
@@ -21,21 +21,21 @@ from .tiles import offered_tiles
 from .tiling import FINISHED, FREE, inlined_consumers, is_marked, is_plain, is_written, perfect_tile
 
 PARTITIONED = "pragma_loop_partition_hint"
-"""The annotation of a loop of which ``LoopPartition`` takes the last iteration apart."""
+"""Annotation of a loop whose last iteration ``LoopPartition`` splits off."""
 
 _MOST_UNROLLED = 8
 
 
 @derived_object
 class RegisterTiles(PyScheduleRule):
-    """Adds design spaces to those of TVM for blocks that add products of floats.
+    """Adds design spaces to TVM's for blocks that sum float products.
 
-    ``lanes``: the floats of a vector register. ``registers``: how many there are. ``is_parallel``:
-    whether several threads share a kernel.
+    ``lanes``: the floats in a vector register. ``registers``: the number of vector registers.
+    ``is_parallel``: whether several threads share a kernel.
     """
 
     def __init__(self, lanes: int, registers: int, is_parallel: bool) -> None:
-        """Constructor"""
+        """Create the rule for a CPU."""
         super().__init__()
         self._lanes = lanes
         self._registers = registers
@@ -45,7 +45,7 @@ class RegisterTiles(PyScheduleRule):
         pass
 
     def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
-        """The schedule as it is, for TVM's rules, and one for each length of the tiles."""
+        """Return the unchanged schedule, for TVM's rules, and one schedule for each tile length."""
         node = sch.get(block)
         found = find_product(node)
         if found is None or not is_plain(sch, block):
@@ -70,10 +70,10 @@ class RegisterTiles(PyScheduleRule):
         return spaces
 
     def _can_be_one(self, schedule: Schedule, node: Any, last: SBlockRV) -> bool:
-        """True if two axes of a product and of what follows may become one.
+        """Return whether two axes of a product and its consumer can be fused.
 
-        Several threads need the outer one. The sums must not be a result of the kernel, whose shape
-        is fixed, and what follows has to write as many elements.
+        Several threads need the outer axis. The sums must not be an output of the kernel, because
+        its shape is fixed. The consumer must write as many elements as the product.
         """
         shapes = [
             [int(extent) for extent in each.writes[0].source.shape]
@@ -84,12 +84,12 @@ class RegisterTiles(PyScheduleRule):
         return is_like and not is_result and not self._is_parallel
 
     def clone(self) -> ScheduleRule:
-        """A rule for the same CPU."""
+        """Return a rule for the same CPU."""
         return RegisterTiles(self._lanes, self._registers, self._is_parallel)
 
 
 def _flatten(schedule: Schedule, block: SBlockRV, last: SBlockRV, line: int) -> None:
-    """Make one axis of two, in both blocks and in the sums between them."""
+    """Fuse two axes, in both blocks and in the sums between them."""
     width = int(schedule.get(block).iter_vars[line + 1].dom.extent)
 
     def flat(*indices: Any) -> list[Any]:

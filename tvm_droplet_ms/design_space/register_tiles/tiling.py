@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of schedule rules that tile a sum of products: what follows it, its loops, its weights."""
+"""Schedule steps for tiling a sum of products: its consumers, its loops and its weights."""
 
 from collections.abc import Sequence
 from operator import gt
@@ -15,36 +15,38 @@ from tvm.tirx import IterVar
 from ..entry_function import entry_function
 
 FREE = "layout_free_buffers"
-"""TVM's attribute with the numbers of the constants that are packed when a model is compiled."""
+"""TVM's attribute with the parameter indices of constants to pack when a model is compiled."""
 
 FINISHED = "pragma_unroll_explicit"
-"""``RewriteParallelVectorizeUnroll`` leaves loops alone that have an annotation, and loops outside
-of them. It would vectorize the loop around an intrinsic, which TVM cannot lower, and cannot make a
-loop parallel around a sum whose first values are set apart. This annotation changes nothing."""
+"""An annotation without effect. ``RewriteParallelVectorizeUnroll`` leaves annotated loops and the
+loops outside them alone. Otherwise it would vectorize the loop around an intrinsic, which TVM
+cannot lower. It also cannot parallelize a loop around a reduction with a separate initialization.
+"""
 
 
 def is_marked(schedule: Schedule, weights: Any, name: str) -> bool:
-    """True if an attribute of a kernel, such as ``FREE``, has the number of its weights."""
+    """Return whether a kernel attribute, such as ``FREE``, lists a buffer's parameter index."""
     function = entry_function(schedule.mod)
     numbers = (function.attrs or {}).get(name, ())
     return any(function.params[int(number)].same_as(weights) for number in numbers)
 
 
 def inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
-    """Inline what follows into the last block; None, and nothing inlined, if a tile does not do.
+    """Inline the chain of consumers into its last block, and return that block.
 
-    Each element is computed of that element of the block before. There may be fewer elements, where
-    the product has copies of its last rows.
+    Each consumer must compute an element from the same element of its producer. It may have fewer
+    elements, if the product has copies of its last rows. Returns None, and inlines nothing, if
+    there are no consumers or they cannot be computed tile by tile.
     """
     params = list(entry_function(schedule.mod).params)
     chain: list[SBlockRV] = [block]
     while consumers := schedule.get_consumers(chain[-1]):
-        # What reads another block, such as a second product, cannot be moved into these loops.
+        # A consumer that also reads another block, such as a second product, cannot move here.
         if len(consumers) > 1 or len(schedule.get_producers(consumers[0])) > 1:
             return None
         if not _follows(schedule.get(consumers[0]), schedule.get(chain[-1])):
             return None
-        # A result of the kernel cannot be inlined.
+        # An output of the kernel cannot be inlined.
         if len(chain) > 1 and is_written(schedule.get(chain[-1]), params):
             return None
         chain.append(consumers[0])
@@ -54,12 +56,12 @@ def inlined_consumers(schedule: Schedule, block: SBlockRV) -> SBlockRV | None:
 
 
 def is_written(block: Any, buffers: Sequence[Any]) -> bool:
-    """True if a block writes one of some buffers."""
+    """Return whether a block writes any of the given buffers."""
     return any(region.source.same_as(each) for region in block.writes for each in buffers)
 
 
 def is_plain(schedule: Schedule, block: SBlockRV) -> bool:
-    """True if the loops around a block are its axes, in their order."""
+    """Return whether the loops around a block are its axes, in order."""
     node = schedule.get(block)
     loops = [schedule.get(loop).loop_var for loop in schedule.get_loops(block)]
     realized: list[Any] = []
@@ -73,7 +75,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _follows(after: Any, before: Any) -> bool:
-    """True if a block reads another one at the place that it computes alone."""
+    """Return whether a block reads its producer only at the element that it computes."""
     places = [axis.var for axis in after.iter_vars]
     value = getattr(after.body, "value", None)
     if value is None or any(axis.iter_type != IterVar.DataPar for axis in after.iter_vars):
@@ -98,7 +100,7 @@ def _follows(after: Any, before: Any) -> bool:
 
 
 def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
-    """True if indices are variables, but for axes of one element."""
+    """Return whether indices are the given variables, except for axes of one element."""
     return len(indices) == len(places) and all(
         place.same_as(index) or extent == 1
         for index, place, extent in zip(indices, places, extents, strict=True)
@@ -106,6 +108,6 @@ def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
 
 
 def perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:
-    """Split a loop into parts of sampled extents, the innermost of at most ``most``."""
+    """Split a loop into parts with sampled extents, the innermost at most ``most``."""
     factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=most)
     return list(schedule.split(loop, factors))

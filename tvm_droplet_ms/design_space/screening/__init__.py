@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates that are dropped or mended before they are built."""
+"""Checks that drop or repair candidates before they are built."""

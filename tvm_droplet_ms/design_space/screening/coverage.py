@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks that leave out elements which others read.
+"""Finds blocks that do not write all elements that other blocks read.
 
 TVM's rules move a consumer into the loops of its producer (``reverse_compute_at``), and give it the
-producer's extents. Of a padding, what it adds around the producer is never written
+producer's extents. If the consumer pads, its padding is never written
 (``docs/upstream/padding.md``).
 """
 
@@ -20,10 +20,10 @@ Box = list[tuple[int, int]]
 
 
 def unwritten(mod: IRModule) -> str | None:
-    """Find a block that writes less than is read of it, or less than it was made to.
+    """Find a block that writes less than others read from it, or less than its axes cover.
 
-    ``mod``: a scheduled workload. Extents and indices that are no numbers are not looked at.
-    Returns the name of the block; None where there is none.
+    ``mod``: a scheduled workload. Symbolic extents and indices are not checked. Returns the name of
+    the block; None if there is none.
     """
     functions = (each for each in mod.functions.values() if isinstance(each, PrimFunc))
     return next((name for each in functions for name in _unwritten(each)), None)
@@ -31,7 +31,7 @@ def unwritten(mod: IRModule) -> str | None:
 
 def _unwritten(function: Any) -> Iterator[str]:
     blocks = list(realizations(function.body))
-    if len(blocks) < 3:  # The root, and a block alone: nothing was moved.
+    if len(blocks) < 3:  # The root and a single block: nothing was moved.
         return
     run = Analyzer()
     names: dict[Any, str] = {}
@@ -74,7 +74,7 @@ def _bounds(analyzer: Analyzer, value: Any) -> tuple[int, int]:
 
 
 def _clipped(bounds: tuple[int, int], dom: Any) -> tuple[int, int]:
-    """Bounds within an axis: a predicate leaves out what lies outside."""
+    """Clip bounds to an axis; a predicate excludes everything outside."""
     least = int(dom.min)
     return max(bounds[0], least), min(bounds[1], least + int(dom.extent) - 1)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations that a kernel executes, recomputation included.
+"""Counts the operations that a kernel executes, including recomputation.
 
-A step that is computed inside a loop which it does not depend on is computed again each time. The
-last step of a split reduction (``RFactor``) inside the loop over the outputs made a group norm of
-512 groups and 3,199 positions execute 512 * 3199 * 457 additions instead of 512 * 457.
+A step inside a loop that it does not depend on is recomputed in each iteration. In a group norm of
+512 groups and 3,199 positions, the last step of a split reduction (``RFactor``) was inside the loop
+over the outputs: it executed 512 * 3199 * 457 additions instead of 512 * 457.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,27 +22,27 @@ from tvm.s_tir import Schedule
 from ..entry_function import entry_function
 
 FEW_OPERATIONS = 10_000
-"""Operations that are never refused: a vectorized loop over a few elements may execute 64 of them
-for each, most of them masked, in no time at all."""
+"""Number of operations that is never refused: a vectorized loop over a few elements may execute 64
+operations per element, most of them masked, in negligible time."""
 
 MOST_TIMES = 4.0
-"""The operations that a schedule may execute, in times of the unscheduled kernel's. Padded tiles
-and halos of a convolution at most double them."""
+"""Maximum operations of a schedule, as a multiple of the unscheduled kernel's. Padded tiles and
+halos of a convolution at most double the operations."""
 
 _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 _PACKING = "meta_schedule.layout_rewrite_preproc"
-"""Marks a block that packs a constant weight: it runs once, when a model is compiled."""
+"""Marks a block that packs constant weights: it runs once, when a model is compiled."""
 
 _SHARED_COPY = "meta_schedule.cooperative_fetch"
-"""Marks a block whose loops the threads of a GPU are to share, until a postprocessor binds them."""
+"""Marks a block whose loops the GPU's threads will share once a postprocessor binds them."""
 
 
 @dataclass(frozen=True)
 class _Threads:
-    """The loops of a GPU's threads around a statement.
+    """The GPU thread loops around a statement.
 
-    - ``extents``: by the name of the thread's axis, such as "threadIdx.x".
-    - ``virtual``: the variables and extents of virtual threads, from the innermost block on.
+    - ``extents``: the extents by thread axis, such as "threadIdx.x".
+    - ``virtual``: the variables and extents of virtual threads inside the innermost block.
     """
 
     extents: Mapping[str, float] = field(default_factory=dict)
@@ -50,21 +50,21 @@ class _Threads:
 
     @property
     def of_block(self) -> float:
-        """The threads that one block of a launch has."""
+        """The number of threads in one thread block."""
         return prod(n for axis, n in self.extents.items() if axis.startswith("threadIdx"))
 
 
 def executed_operations(mod: IRModule) -> float:
-    """Count what one run of a kernel executes.
+    """Count the operations of one run of a kernel.
 
-    ``mod``: a module of one kernel, scheduled or not. Returns, for each store, itself and the
-    operations of the stored value, times the extents of the loops around it. Conditions are taken
-    to hold, the first values of reductions are left out, and so is the packing of weights. A loop
-    of unknown extent counts once, and so does what an intrinsic computes.
+    ``mod``: a module of one kernel, scheduled or not. Returns a sum over all stores: one for the
+    store plus the operations of its value, times the extents of the loops around it. Conditions
+    are assumed to hold. Reduction initializations and the packing of weights do not count. A loop
+    of unknown extent counts as one iteration, and an intrinsic as one operation.
 
-    On a GPU, loops of one thread axis inside each other are the same threads: a copy to shared
-    memory is inside the threads' loops, and has one of its own by which they share its work. What
-    does not depend on a virtual thread is computed once for all of them.
+    On a GPU, nested loops of one thread axis are the same threads: a copy to shared memory is
+    inside the threads' loops, and has a loop of the same axis over which they share its work. Work
+    that does not depend on a virtual thread is computed once for all virtual threads.
     """
     return _executed(entry_function(mod).body, _Threads())
 
@@ -72,9 +72,9 @@ def executed_operations(mod: IRModule) -> float:
 class WorkLimit:
     """Refuses schedules that execute many times the operations of the unscheduled kernel.
 
-    It is applied to a schedule as a postprocessor is. ``samples``: a schedule of each design space.
-    Where all of them execute more than the workload, the limit goes by the least of them, so that
-    something is left.
+    It is applied to a schedule like a postprocessor. ``samples``: a schedule of each design space.
+    If all samples execute more operations than the workload, the limit follows the smallest sample,
+    so that some schedules remain.
     """
 
     def __init__(self, mod: IRModule, samples: Iterable[IRModule] = ()) -> None:
@@ -82,7 +82,7 @@ class WorkLimit:
         self._most = max(FEW_OPERATIONS, MOST_TIMES * max(executed_operations(mod), least))
 
     def apply(self, schedule: Schedule) -> bool:
-        """True if a schedule is within the limit."""
+        """Return whether a schedule is within the limit."""
         return executed_operations(schedule.mod) <= self._most
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ def _executed(stmt: Any, around: _Threads) -> float:
 
 
 def _bound(loop: Any, extent: float, around: _Threads) -> tuple[_Threads, float]:
-    """The threads inside a loop, and how many times more than outside of it its body runs."""
+    """Return the threads inside a loop, and the factor by which it repeats its body."""
     if loop.thread_binding is None:
         return around, extent
     axis = str(loop.thread_binding.thread_tag)
@@ -130,7 +130,7 @@ def _bound(loop: Any, extent: float, around: _Threads) -> tuple[_Threads, float]
 
 
 def _repeats(realize: Any, virtual: Sequence[tuple[Any, float]]) -> float:
-    """How many virtual threads share one run of a block, which does not depend on them."""
+    """Return how many virtual threads share one run of a block that does not depend on them."""
     used: list[Any] = []
     if virtual:
         structural_walk(list(realize.iter_values), [(tirx.Var, used.append)], order="pre")
@@ -138,7 +138,7 @@ def _repeats(realize: Any, virtual: Sequence[tuple[Any, float]]) -> float:
 
 
 def _operations(value: Any) -> int:
-    """The operations of an expression, without those of the indices that it reads at."""
+    """Count the operations of an expression, without its index expressions."""
     count = 0
 
     def add(_: Any) -> None:

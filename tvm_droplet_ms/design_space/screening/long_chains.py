@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unrolled chains of maxima or minima, which LLVM takes exponential time to compile.
+"""Finds unrolled chains of maxima or minima, which LLVM takes exponential time to compile.
 
-LLVM 22 looks for checksums in loops of 8, 16, 24, ... iterations (``HashRecognize``). It follows a
-float through both the comparison and the selection that each maximum is made of, and remembers
-nothing: each further one doubles the time. 28 took 9 s, 35 were not compiled after a minute.
+LLVM 22 looks for checksums in loops of 8, 16, 24, ... iterations (``HashRecognize``). A maximum is
+a comparison and a selection. LLVM follows the float through both without memoization, so each
+further maximum doubles the time. 28 took 9 s, and 35 took more than a minute.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from tvm.tirx import ForKind, IntImm, IterVar, PrimFunc, Var
 from .soundness import realizations
 
 LONGEST = 20
-"""The most maxima in a row: 2 ** 20 steps are some milliseconds."""
+"""Maximum number of chained maxima: 2 ** 20 steps take some milliseconds."""
 
 _MOST_STEPS = "pragma_auto_unroll_max_step"
 _CHOICES = (tirx.Max, tirx.Min, tirx.Select)
@@ -26,8 +26,8 @@ _CHOICES = (tirx.Max, tirx.Min, tirx.Select)
 def long_chain(mod: IRModule) -> str | None:
     """Find a reduction by a maximum, a minimum or a selection that is unrolled too far.
 
-    ``mod``: a scheduled workload, its postprocessors applied. Returns the name of the block; None
-    where there is none.
+    ``mod``: a scheduled workload after its postprocessors. Returns the name of the block; None if
+    there is none.
     """
     for function in mod.functions.values():
         if isinstance(function, PrimFunc):
@@ -38,7 +38,7 @@ def long_chain(mod: IRModule) -> str | None:
 
 
 def _chooses(block: Any) -> bool:
-    """True if a block reduces floats by something that compares them."""
+    """Return whether a block reduces floats by a maximum, a minimum or a selection."""
     if not any(int(axis.iter_type) == IterVar.CommReduce for axis in block.iter_vars):
         return False
     found: list[Any] = []
@@ -47,9 +47,9 @@ def _chooses(block: Any) -> bool:
 
 
 def _unrolled_steps(realize: Any, loops: list[Any]) -> int:
-    """The steps of a reduction that a loop as LLVM looks at has written out (``unroll_loop.cc``).
+    """Return the reduction steps unrolled into a loop that LLVM examines (``unroll_loop.cc``).
 
-    None are counted where no such loop is around them.
+    Returns 0 if no such loop surrounds them.
     """
     most = max((int(loop.annotations.get(_MOST_STEPS, 0)) for loop in loops), default=0)
     reduced: list[Any] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check that a schedule still computes its workload, where TVM's postprocessors have none."""
+"""Finds reductions that a schedule wrongly repeats, which TVM's postprocessors do not check."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from tvm.sym import detect_linear_equation
 from tvm.tirx import For, IntImm, IterVar, PrimFunc, Var
 
 MOST_ITERATIONS = 4096
-"""The most iterations that are looked at one by one."""
+"""Maximum number of iterations to enumerate."""
 
 _OPERATORS: dict[type, Callable[..., Any]] = {
     tirx.Add: np.add,
@@ -37,13 +37,13 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 
 
 def repeated_sum(mod: IRModule) -> str | None:
-    """Find a reduction that is added to its own earlier result.
+    """Find a reduction that adds to its own earlier result.
 
-    A producer may be computed again in each iteration of a loop: one that it does not depend on,
-    or one whose iterations need parts of it that overlap. ``RewriteReductionBlock``
-    (``rewrite_reduction_block.cc``) moves its initialization out of that loop, so that the second
-    iteration adds to the sum of the first. ``mod``: a scheduled workload, its postprocessors
-    applied. Returns the name of the block; None where there is none.
+    A producer may be recomputed in each iteration of a loop. This happens if it does not depend on
+    the loop, or if the iterations need overlapping parts of it. ``RewriteReductionBlock``
+    (``rewrite_reduction_block.cc``) moves its initialization out of that loop, so the second
+    iteration adds to the sum of the first. ``mod``: a scheduled workload after its postprocessors.
+    Returns the name of the block; None if there is none.
     """
     for function in mod.functions.values():
         if isinstance(function, PrimFunc):
@@ -54,7 +54,7 @@ def repeated_sum(mod: IRModule) -> str | None:
 
 
 def realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """The blocks of a statement, each with the loops around it in the block around that."""
+    """Yield the blocks of a statement, each with the loops between it and its parent block."""
     found: list[tuple[Any, list[Any]]] = []
     waiting: list[tuple[Any, list[Any]]] = [(body, [])]
     while waiting:
@@ -75,7 +75,7 @@ def realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _is_update(block: Any) -> bool:
-    """True if a block adds to what another one has initialized."""
+    """Return whether a block is the update part of a decomposed reduction."""
     if block.init is not None or len(block.writes) == 0:
         return False
     if not any(int(axis.iter_type) == IterVar.CommReduce for axis in block.iter_vars):
@@ -104,9 +104,9 @@ def _is_repeated(realize: Any, loops: list[Any]) -> bool:
 
 
 def _recurs(realize: Any, loops: list[Any]) -> bool:
-    """True if several iterations of some loops are of the same values of a block's axes.
+    """Return whether several iterations of the loops map to the same values of a block's axes.
 
-    False where that is not known: values of other operators, or of too many iterations.
+    Returns False if this is unknown: for unsupported operators or too many iterations.
     """
     if not loops or not all(isinstance(loop.extent, IntImm) for loop in loops):
         return False
@@ -118,7 +118,7 @@ def _recurs(realize: Any, loops: list[Any]) -> bool:
     try:
         rows = [numbers_of(value, iterations) for value in realize.iter_values]
         is_run = numbers_of(realize.predicate, iterations).astype(bool)
-    # An extent that is a variable may be a divisor.
+    # A symbolic extent may be a divisor, and variables count as 0.
     except (KeyError, AttributeError, FloatingPointError):
         return False
     values = np.stack([np.broadcast_to(row, numbers.shape[1:]) for row in rows])
@@ -127,7 +127,7 @@ def _recurs(realize: Any, loops: list[Any]) -> bool:
 
 
 def numbers_of(value: Any, iterations: Mapping[Any, np.ndarray]) -> np.ndarray:
-    """An expression in all iterations, with 0 for other variables."""
+    """Evaluate an expression in all iterations, with 0 for other variables."""
     if isinstance(value, Var):
         return iterations.get(value, np.array(0))
     if isinstance(value, IntImm):
@@ -138,9 +138,9 @@ def numbers_of(value: Any, iterations: Mapping[Any, np.ndarray]) -> np.ndarray:
 
 
 def _overlaps(value: Any, loops: list[Any]) -> bool:
-    """True if a sum of multiples of loops has one value in several of their iterations."""
+    """Return whether a linear function of loops repeats a value in their iterations."""
     linear = detect_linear_equation(value, [loop.loop_var for loop in loops])
-    # What is no such sum, as of a loop that was fused, is left to ``_recurs``.
+    # ``_recurs`` handles values that are not linear, such as indices of a fused loop.
     if len(linear) == 0 or not all(isinstance(loop.extent, IntImm) for loop in loops):
         return False
     factors = [abs(int(each)) if isinstance(each, IntImm) else 0 for each in linear[: len(loops)]]
@@ -153,7 +153,7 @@ def _overlaps(value: Any, loops: list[Any]) -> bool:
 
 
 def _is_initialized_in(loop: Any, buffer: Any) -> bool:
-    """True if a block in a loop writes a buffer and does not read it."""
+    """Return whether a block in a loop writes a buffer without reading it."""
     blocks: list[Any] = []
     structural_walk(loop.body, (SBlock, blocks.append))
     return any(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectorized reductions of tuples, such as an argmax, that TVM compiles to something else.
+"""Finds vectorized tuple reductions, such as an argmax, that TVM compiles incorrectly.
 
 Such a block binds the new values of the tuple and then stores them. ``VectorizeLoop``
-(``vectorize_loop.cc``) makes a loop of each statement that it cannot vectorize. Where that is a
-binding, the store behind it reads the value of one lane for all.
+(``vectorize_loop.cc``) turns each statement that it cannot vectorize into a loop. If that statement
+is a binding, the store after it reads one lane's value for all lanes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,10 @@ _VECTORIZABLE = "TVectorizable"
 
 
 def torn_tuple(mod: IRModule) -> str | None:
-    """Find a block whose bindings are taken apart from the stores of their values.
+    """Find a block whose bindings are separated from the stores of their values.
 
-    ``mod``: a scheduled workload, its postprocessors applied. Returns the name of the block; None
-    where there is none.
+    ``mod``: a scheduled workload after its postprocessors. Returns the name of the block; None if
+    there is none.
     """
     for function in mod.functions.values():
         if not isinstance(function, PrimFunc):
@@ -38,7 +38,7 @@ def torn_tuple(mod: IRModule) -> str | None:
 
 
 def chooses_by(loop: Any) -> bool:
-    """True if a block in a loop has a call that TVM does not vectorize over that loop."""
+    """Return whether a block in a loop has a call that TVM cannot vectorize over that loop."""
     for realize in _realizations(loop.body):
         calls: list[Any] = []
         structural_walk(realize.block.body, (Call, calls.append))
@@ -54,7 +54,7 @@ def _realizations(body: Any) -> Iterator[Any]:
 
 
 def _is_torn(realize: Any, lane: Any) -> bool:
-    """True if a binding of a block has a call that stays scalar, of values that lanes differ in."""
+    """Return whether a binding of a block has a lane-dependent call that stays scalar."""
     bindings: list[Any] = []
     structural_walk(realize.block.body, (Bind, bindings.append))
     if not bindings:
@@ -66,13 +66,13 @@ def _is_torn(realize: Any, lane: Any) -> bool:
 
 
 def _of_axes(realize: Any) -> dict[Any, Any]:
-    """The values of a block's axes."""
+    """Map the axis variables of a block to their values."""
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
     return {axis.var: value for axis, value in axes}
 
 
 def _stays_scalar(call: Any, lane: Any, of_axes: Mapping[Any, Any]) -> bool:
-    """True for a choice whose condition the lanes differ in, and for operators without vectors."""
+    """Return whether a call stays scalar: a lane-dependent condition, or no vector form."""
     if not isinstance(call.op, Op):
         return True
     if call.op.name == "prim.if_then_else":

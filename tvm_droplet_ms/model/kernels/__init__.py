@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that Relax legalizes badly for a CPU."""
+"""Kernels that replace slow Relax legalizations on CPUs."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of blocks that do not depend on the names of Relax variables.
 
-TE names a reduction after what it reduces: the mean of the variable ``lv226`` has the block
-``lv226_red``, its layer norm ``lv226_sum``. TVM's hashes and databases leave names out, but traces
-find blocks by them. So the same kernel of another graph has the same workload, its records do not
-replay, and a database that has both cannot be opened any more.
+TE names a reduction after its operand: the mean of the variable ``lv226`` has the block
+``lv226_red``, its layer norm ``lv226_sum``. TVM's hashes and databases ignore names, but traces
+find blocks by name. So the same kernel of another graph has the same workload, but its records do
+not replay. A database that has both can no longer be opened.
 """
 
 from tvm_ffi.structural import structural_map
@@ -17,16 +17,16 @@ from .kernel_pass import blocks_in, kernel_pass
 
 
 def name_blocks() -> tvm.transform.Pass:
-    """Make a pass that names blocks after the place of a parameter where they have its name.
+    """Make a pass that renames blocks named after a parameter to the parameter's position.
 
-    For kernels after ``LegalizeOps`` and before ``FuseTIR``, which takes the names over.
+    The pass applies to kernels after ``LegalizeOps`` and before ``FuseTIR``, which keeps the names.
     """
 
     return kernel_pass("NameBlocks", _named_by_place)
 
 
 def _named_by_place(function: PrimFunc) -> PrimFunc | None:
-    """The function with other names of blocks; None where none depends on a parameter."""
+    """Rename the blocks of a function; return None if no name depends on a parameter."""
     blocks = blocks_in(function.body)
     written = {region.source.name for block in blocks for region in block.writes}
     names = {
@@ -37,7 +37,7 @@ def _named_by_place(function: PrimFunc) -> PrimFunc | None:
     taken = {str(block.name_hint) for block in blocks}
     changes: dict[str, str] = {}
     for name in taken:
-        # TE appends what it computes: lv226_red, lv226_sum. Names may begin with others.
+        # TE appends a suffix: lv226_red, lv226_sum. One parameter may be a prefix of another.
         owners = [owner for owner in names if name.startswith(f"{owner}_")]
         if owners:
             owner = max(owners, key=len)

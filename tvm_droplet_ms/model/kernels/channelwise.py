@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise kernels with an operand for each channel, such as a batch norm that is not folded.
+"""Elementwise kernels with a per-channel operand, such as a batch norm that is not folded.
 
 MetaSchedule fuses all loops of an elementwise kernel and vectorizes the last 64 iterations
-(``rewrite_parallel_vectorize_unroll.cc``). Where 64 does not divide the channels, a vector spans
-two pixels, so that the operand of its channels has to be gathered: 2.0 ns an element were seen on
-an AVX-512 CPU instead of 0.45.
+(``rewrite_parallel_vectorize_unroll.cc``). If 64 does not divide the channels, a vector spans two
+pixels, and the per-channel operand must be gathered: an element took 2.0 ns instead of 0.45 ns on
+an AVX-512 CPU.
 """
 
 from math import prod
@@ -27,8 +27,8 @@ _LEAST_VECTOR = 8
 def mark_channelwise() -> tvm.transform.Pass:
     """Make a pass that marks the kernels for the schedule rule.
 
-    For kernels after ``FuseTIR``. It marks those that are elementwise, have an operand smaller than
-    the result, and channels, the last axis, that a multiple of 8 divides and 64 does not.
+    The pass applies to kernels after ``FuseTIR``. It marks elementwise kernels with an operand
+    smaller than the result, if 8 divides the channels (the last axis) and 64 does not.
     """
 
     return kernel_pass("MarkChannelwise", _marked)
@@ -43,7 +43,7 @@ def _marked(function: PrimFunc) -> PrimFunc | None:
     shape = shapes.pop()
     if shapes or len(shape) < 2 or shape[-1] % _TVMS_VECTOR == 0 or shape[-1] % _LEAST_VECTOR:
         return None
-    # Among them those that must not be inlined, as the rule does with everything.
+    # This includes blocks that must not be inlined, because the rule inlines all blocks.
     if any("schedule_rule" in schedule.get(block).annotations for block in blocks):
         return None
     schedule.annotate(blocks[-1], "schedule_rule", CHANNELWISE_RULE)
@@ -61,7 +61,7 @@ def _has_small_operand(function: PrimFunc) -> bool:
 
 
 def _spatial_shape(schedule: Schedule, block: SBlockRV) -> tuple[int, ...]:
-    """The extents of a block without reductions; empty for any other."""
+    """Return the extents of a block without reductions; empty for other blocks."""
     axes: Any = schedule.get(block).iter_vars
     if any(axis.iter_type != IterVar.DataPar for axis in axes):
         return ()
@@ -69,7 +69,7 @@ def _spatial_shape(schedule: Schedule, block: SBlockRV) -> tuple[int, ...]:
 
 
 def schedule_channelwise(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """Compute everything in the last block, and vectorize some of its channels."""
+    """Inline everything into the last block, and vectorize some of its channels."""
     schedule.unannotate(block, "schedule_rule")
     for producer in schedule.get_child_blocks(schedule.get_sblock("root")):
         if not schedule.get(producer).same_as(schedule.get(block)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Concatenation along the innermost axis with a branch per vector, and of many tensors by copies.
 
-TVM's kernel has a branch for each tensor inside of those for the others. The 64 results of a loop's
-steps took 41 s to compile.
+TVM's kernel nests one branch per tensor. A concatenation of the 64 results of a loop's steps took
+41 s to compile.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,17 @@ CONCATENATION_RULE = "tvm_droplet_ms.concatenation"
 _EXTENT = "tvm_droplet_ms.common_extent"
 _MIN_VECTOR = 8
 _MOST_BRANCHES = 32
-"""The most tensors that are joined by branches."""
+"""Maximum number of tensors to join with branches."""
 
 
 def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalize ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
 
-    Tensors that are joined along their innermost axis, and whose extents there have a multiple of 8
-    as a common divisor, become `concatenate`. Everything else is legalized by TVM. ``builder``: the
-    builder that emits the kernel. ``call``: a call of ``relax.concat``. Returns a ``call_tir``, or
-    the only tensor that has elements: tensors without elements are left out.
+    `concatenate` joins tensors along their innermost axis if their extents there have a multiple of
+    8 as a common divisor. More than ``_MOST_BRANCHES`` tensors are copied one by one. TVM legalizes
+    everything else. ``builder``: the builder that emits the kernel. ``call``: a call of
+    ``relax.concat``. Returns a ``call_tir``, or the only tensor with elements: tensors without
+    elements are dropped.
     """
     filled = _filled(call)
     is_less = 0 < len(filled) < len(call.args[0].ty.fields)
@@ -59,10 +60,10 @@ def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
 def concatenate(parts: list[te.Tensor]) -> te.Tensor:
     """Join tensors along the innermost axis.
 
-    The expression is TOPI's (``include/tvm/topi/transform.h``, ``concatenate``). Its block asks for
-    a schedule rule that splits the axis where every vector lies in one part. So the branch has a
-    scalar condition. ``parts``: of equal shapes but for the last extent. Of the parts' shape, but
-    for the last extent, which is the sum of theirs.
+    The expression is TOPI's (``include/tvm/topi/transform.h``, ``concatenate``). Its block requests
+    a schedule rule that splits the axis so that each vector lies in one part. So the branch has a
+    scalar condition. ``parts``: tensors of equal shapes except for the last extent. Returns a
+    tensor whose last extent is the sum of the parts' last extents.
     """
     extents = [int(part.shape[-1]) for part in parts]
 
@@ -90,17 +91,17 @@ def concatenate(parts: list[te.Tensor]) -> te.Tensor:
 
 
 def _copies(axis: int, *parts: te.Tensor) -> list[te.Tensor]:
-    """Tensors side by side along an axis, copied one after the other."""
+    """Concatenate tensors along an axis by copying them one after the other."""
     shape = list(parts[0].shape)
     shape[axis] = sum(int(part.shape[axis]) for part in parts)
 
     def statements(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         with IRBuilder() as builder:
-            with T.attr(0, "copies", 1):  # The builder wants one statement.
+            with T.attr(0, "copies", 1):  # The builder expects one statement.
                 start = 0
                 for part in inputs:
                     with T.grid(*part.shape) as indices:
-                        # Of one axis it is no tuple.
+                        # A single axis gives a bare variable instead of a tuple.
                         source = [indices] if len(part.shape) == 1 else list(indices)
                         at = [e + start if n == axis else e for n, e in enumerate(source)]
                         T.buffer_store(outputs[0], part[tuple(source)], at)
@@ -111,7 +112,7 @@ def _copies(axis: int, *parts: te.Tensor) -> list[te.Tensor]:
 
 
 def _filled(call: Any) -> list[Any]:
-    """The tensors that have elements; empty where the tuple is a variable or the axis is none."""
+    """Return the tensors with elements; empty if the tuple is a variable or the axis is None."""
     fields = call.args[0]
     if not isinstance(fields, relax.Tuple) or call.attrs.axis is None:
         return []
@@ -120,7 +121,7 @@ def _filled(call: Any) -> list[Any]:
 
 
 def _innermost_extents(call: Any) -> list[int]:
-    """The last extents of the tensors that are joined there; empty in all other cases."""
+    """Return the last extents of tensors that are joined along the last axis; otherwise empty."""
     shapes = [shape_of_type(each) for each in call.args[0].ty.fields]
     known = [shape for shape in shapes if shape is not None]
     axis = call.attrs.axis
@@ -131,7 +132,7 @@ def _innermost_extents(call: Any) -> list[int]:
 
 
 def schedule_concatenation(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """Inline the concatenation into what follows, and vectorize within a part."""
+    """Inline the concatenation into its consumers, and vectorize within a part."""
     extent = int(schedule.get(block).annotations[_EXTENT])
     chain = elementwise_chain(schedule, block)
     if chain is None or (chain and extents_of(schedule, chain[0]) != extents_of(schedule, block)):

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights whose layout TVM must not choose, because it would compute something else.
+"""Keeps the layouts of weights that TVM would repack incorrectly.
 
-``RewriteLayout`` (``rewrite_layout.cc``) packs a weight by the index of one of the places where an
-expression reads it. Where that place is not all of the weight, the index is no permutation: the
-kernel of an LSTM's cell, an ``add`` and four slices inlined into one expression, packed a bias of
-1,024 values into 256, ``packed[i % 256] = bias[i]``, and its outputs were wrong.
+``RewriteLayout`` (``rewrite_layout.cc``) packs a weight by the index of one of its reads. If that
+read does not cover the whole weight, the index is not a permutation. In an LSTM cell, an ``add``
+and four slices were inlined into one expression. TVM packed a bias of 1,024 values into 256,
+``packed[i % 256] = bias[i]``, and the outputs were wrong.
 
-A block that makes another tensor of one weight alone passes for its copy there, and the weight is
-packed by the index that the other one is read by. Where a transposed convolution turns the axes of
-its kernel, that was a permutation of the turned shape and none of the weight's: of 2 output
-channels, the second one's weights were lost.
+TVM treats a block that computes a tensor from a single weight as a copy of the weight, and packs
+the weight by the index with which the new tensor is read. A transposed convolution reorders the
+axes of its kernel. The index was a permutation of the reordered shape, but not of the weight's
+shape: with 2 output channels, the weights of the second channel were lost.
 
-Where an expression reads a weight several times, as the two columns of the grid of a GridSample or
-the four corners of a RoiAlign's boxes, each index reads a part, however often the block runs.
+If an expression reads a weight several times, each index reads a part, however often the block
+runs. Examples are the two columns of the grid of a GridSample and the four corners of a RoiAlign's
+boxes.
 
 A table that is looked up by one index has no loop along its rows. TVM packed it by the loop over
-its columns as if there was one row, and other rows were read.
+its columns, as if it had one row, so the kernel read wrong rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,13 +33,13 @@ from tvm.tirx import IntImm, IterVar, PrimFunc, Var
 from .kernel_pass import blocks_in, kernel_pass
 
 FREE = "layout_free_buffers"
-"""The attribute with the numbers of the weights (``AttachAttrLayoutFreeBuffers``)."""
+"""The attribute with the parameter indices of the weights (``AttachAttrLayoutFreeBuffers``)."""
 
 
 def keep_layouts() -> tvm.transform.Pass:
-    """Make a pass that keeps the layouts of weights of which an expression may read a part.
+    """Make a pass that keeps the layouts of weights if an expression may read only a part of them.
 
-    For kernels after ``AttachAttrLayoutFreeBuffers``.
+    The pass applies to kernels after ``AttachAttrLayoutFreeBuffers``.
     """
 
     def keep(function: PrimFunc) -> PrimFunc | None:
@@ -63,7 +64,7 @@ def _loads(block: Any) -> list[Any]:
 
 
 def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[Any]]) -> bool:
-    """True if each block that the weight is inlined into reads all of it."""
+    """Return whether each block that the weight is inlined into reads the whole weight."""
     inlined = {weight}
     for block, loads in zip(blocks, reads, strict=True):
         for load in loads:
@@ -78,8 +79,8 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
             iterations = _product(axis.dom.extent for axis in block.iter_vars)
             size = _product(load.source.shape)
             if iterations is None or size is None:
-                return True  # TVM schedules no kernel of symbolic shapes.
-            # A weight may be broadcast. TVM packs none that is looked up by several indices.
+                return True  # TVM does not schedule kernels with symbolic shapes.
+            # A weight may be broadcast. TVM does not pack weights with several lookup indices.
             is_free_to_repeat = load.source.same_as(weight)
             if iterations < size and not (is_free_to_repeat and _lookups(load)):
                 return False
@@ -91,7 +92,7 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
 
 
 def _is_one_index(loads: Sequence[Any]) -> bool:
-    """True if some loads of one tensor have the same index, fixed along no extent above 1."""
+    """Return whether loads of a tensor share one index, not constant along extents above 1."""
     first = loads[0]
     return all(structural_equal(each.indices, first.indices) for each in loads[1:]) and not any(
         isinstance(index, IntImm) and not _is_one(extent)
@@ -100,7 +101,7 @@ def _is_one_index(loads: Sequence[Any]) -> bool:
 
 
 def _is_taken_for_copy(block: Any) -> bool:
-    """True if TVM sees a copy in a block, because it reads one tensor and sums nothing."""
+    """Return whether TVM treats a block as a copy: it reads one tensor and has no reduction."""
     return block.init is None and len(block.reads) == len(block.writes) == 1
 
 
@@ -109,13 +110,13 @@ def _shape(region: Any) -> list[Any]:
 
 
 def _product(extents: Iterable[Any]) -> int | None:
-    """The product of some extents; None where one is symbolic."""
+    """Return the product of extents; None if one is symbolic."""
     known = list(extents)
     return prod(map(int, known)) if all(isinstance(each, IntImm) for each in known) else None
 
 
 def _lookups(load: Any) -> list[Any]:
-    """The reads of memory that the indices of a load consist of."""
+    """Return the memory loads inside the indices of a load."""
     found: list[Any] = []
     for index in load.indices:
         structural_walk(index, (TensorLoad, found.append))
@@ -123,7 +124,7 @@ def _lookups(load: Any) -> list[Any]:
 
 
 def _is_one_looked_up(load: Any, block: Any) -> bool:
-    """True if an index of a load is read from memory, from a place that no loop changes."""
+    """Return whether an index of a load is itself loaded from a place that no loop changes."""
     loops = [axis.var for axis in block.iter_vars if not _is_one(axis.dom.extent)]
     for lookup in _lookups(load):
         variables: list[Any] = []

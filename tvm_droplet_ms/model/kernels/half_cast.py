@@ -14,7 +14,7 @@ def legalize_cast(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalize ``relax.astype``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.astype``. Returns a
-    ``call_tir``. All but casts of float32 to bfloat16 are left to TVM.
+    ``call_tir``. TVM legalizes all casts except float32 to bfloat16.
     """
     data = call.args[0]
     if (str(data.ty.dtype), str(call.ty.dtype)) != ("float32", HALF):
@@ -23,5 +23,5 @@ def legalize_cast(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def round_tensor(data: te.Tensor) -> te.Tensor:
-    """A tensor of float32 in bfloat16."""
+    """Round a float32 tensor to bfloat16."""
     return te.compute(data.shape, lambda *at: rounded(data(*at)), name="compute")

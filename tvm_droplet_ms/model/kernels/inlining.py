@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits what MetaSchedule inlines into one expression.
+"""Limits the size of the expressions into which MetaSchedule inlines.
 
-``AutoInline`` (``auto_inline.cc``) inlines an elementwise block into what reads it, however often
-it is read there. A polynomial for ``tanh`` reads its argument 19 times. So the last cell of an
-LSTM, a ``tanh`` of ``sigmoid`` and ``tanh``, became one expression of 6,643 operations, and no
-schedule of it was sampled within two minutes.
+``AutoInline`` (``auto_inline.cc``) inlines an elementwise block into its readers, however often
+they read it. A polynomial for ``tanh`` reads its argument 19 times. So the last cell of an LSTM, a
+``tanh`` of ``sigmoid`` and ``tanh``, became one expression of 6,643 operations, and no schedule of
+it was sampled within two minutes.
 """
 
 from collections import Counter
@@ -23,12 +23,12 @@ from tvm.tirx import IterVar, PrimFunc
 from .kernel_pass import blocks_in, kernel_pass
 
 MOST_OPERATIONS = 1000
-"""The most operations of one expression. A GELU has 98, the state of an LSTM 339."""
+"""Maximum operations of one expression. A GELU has 98, the state of an LSTM 339."""
 
 RULE = "schedule_rule"
-"""The annotation whose value "None" keeps all rules from a block (``post_order_apply.cc``).
-``meta_schedule.inline_rule`` keeps ``AutoInline`` alone: a sampled compute location inlined a block
-in three of ten schedules."""
+"""The annotation whose value "None" disables all rules for a block (``post_order_apply.cc``).
+``meta_schedule.inline_rule`` disables only ``AutoInline``: a sampled compute location still inlined
+a block in three of ten schedules."""
 
 _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 
@@ -36,9 +36,9 @@ _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 class Computed(NamedTuple):
     """The work of a block for one element.
 
-    ``reads``: how often it reads the result of each earlier block, by the place of that block.
-    ``may_be_inlined``: whether MetaSchedule may inline it: it is elementwise, and no output of the
-    kernel.
+    ``operations``: the number of operations. ``reads``: how often the block reads the result of
+    each earlier block, by that block's index. ``may_be_inlined``: whether MetaSchedule may inline
+    the block: it is elementwise, and its result is not an output of the kernel.
     """
 
     operations: int
@@ -49,9 +49,9 @@ class Computed(NamedTuple):
 def not_to_inline(blocks: Sequence[Computed], most: int = MOST_OPERATIONS) -> set[int]:
     """Choose the blocks that must not be inlined.
 
-    ``blocks``: the blocks of a kernel, each after those that it reads. ``most``: the most
-    operations of one expression, where its own are not more. Returns the places of blocks. Where an
-    expression would be too large, what makes most of it is chosen first.
+    ``blocks``: the blocks of a kernel, each after the blocks that it reads. ``most``: the maximum
+    operations of one expression, unless the block alone has more. Returns the indices of blocks. If
+    an expression would be too large, the blocks that contribute most are chosen first.
     """
     chosen: set[int] = set()
     sizes: list[int] = []
@@ -74,8 +74,8 @@ def not_to_inline(blocks: Sequence[Computed], most: int = MOST_OPERATIONS) -> se
 def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
     """Make a pass that marks blocks that must not be inlined.
 
-    ``most``: see ``not_to_inline``. For kernels after ``FuseTIR``. A kernel whose expressions stay
-    small is left as it is.
+    ``most``: see ``not_to_inline``. The pass applies to kernels after ``FuseTIR``. It leaves
+    kernels with small expressions unchanged.
     """
 
     def limit(function: PrimFunc) -> PrimFunc | None:
@@ -92,7 +92,7 @@ def limit_inlining(most: int = MOST_OPERATIONS) -> tvm.transform.Pass:
 
 
 def _computed(blocks: Sequence[Any], outputs: Sequence[Any]) -> list[Computed]:
-    """The work of blocks. One that encloses others or writes several results has no reads."""
+    """Return the work of blocks. Enclosing blocks and blocks with several results have no reads."""
     results = [block.writes[0].source if len(block.writes) == 1 else None for block in blocks]
     written: dict[Any, int] = {}
     found = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels one by one: passes that change each, and what schedules can do with it."""
+"""Passes that change kernels one by one, and checks whether schedules can change a kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,10 @@ from tvm.tirx import IntImm, PrimFunc
 
 
 def kernel_pass(name: str, change: Callable[[PrimFunc], PrimFunc | None]) -> tvm.transform.Pass:
-    """Make a pass that changes each kernel by itself.
+    """Make a pass that changes each kernel separately.
 
-    ``change``: changes a kernel; None leaves it as it is. Scheduled kernels are not asked about.
+    ``change``: returns the changed kernel, or None to keep the kernel. It is not called for
+    scheduled kernels.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -31,11 +32,11 @@ def kernel_pass(name: str, change: Callable[[PrimFunc], PrimFunc | None]) -> tvm
 
 
 def why_not_schedulable(function: PrimFunc) -> str | None:
-    """The reason that no schedule can change a kernel; None where one can.
+    """Return why no schedule can change a kernel; None if schedules can.
 
-    TOPI writes some kernels with loops of their own and without blocks, such as
-    ``scatter_elements`` and ``cumsum``: one opaque block is all that a schedule sees. ``function``:
-    the kernel, not scheduled. The reason is for a user to read.
+    TOPI writes some kernels with explicit loops and without blocks, such as ``scatter_elements``
+    and ``cumsum``: a schedule sees only one opaque block. ``function``: the unscheduled kernel. The
+    reason is a text for users.
     """
     if not has_root_block(function):
         return "it is written without blocks, which schedules work on"
@@ -47,7 +48,7 @@ def why_not_schedulable(function: PrimFunc) -> str | None:
 
 
 def has_root_block(function: PrimFunc) -> bool:
-    """True if the blocks of a kernel lie in one that is named ``root``."""
+    """Return whether a kernel has blocks inside a block named ``root``."""
     body: Any = function.body
     if not isinstance(body, SBlockRealize) or body.block.name_hint != "root":
         return False
@@ -55,7 +56,7 @@ def has_root_block(function: PrimFunc) -> bool:
 
 
 def blocks_in(statement: Any) -> list[Any]:
-    """The blocks of a statement, each before those inside it."""
+    """Return the blocks of a statement, each before its inner blocks."""
     blocks: list[Any] = []
     structural_walk(statement, (SBlock, blocks.append))
     return blocks

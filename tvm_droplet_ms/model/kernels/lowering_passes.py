@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one list of passes from a graph to its kernels.
+"""The common list of passes from a graph to its kernels.
 
-``tune``, the pipeline "droplet_tuning" and the graph search lower by it, so that a database that
-one of them has made serves the others.
+``tune``, the pipeline "droplet_tuning" and the graph search all use this list, so they can share
+databases.
 """
 
 import tvm
@@ -34,12 +34,12 @@ def lowering_passes(
 ) -> list[tvm.transform.Pass]:
     """Make the passes that turn the operators of a graph into kernels, and fuse them.
 
-    ``is_plain``: whether to take TVM's own kernels only: for other targets than CPUs, and to
-    compare with. ``packs_weights``: whether schedules may change the layout of weights, which then
-    have to be packed. For a prepared graph (``model.prepare``), within the target. Where weights
-    are packed, arguments that are constants are marked (``AttachAttrLayoutFreeBuffers``), and so
-    are kernels that find their weights in the caches (``mark_reused_weights``) or whose weights
-    have 7 bits (``mark_small_weights``). The marks are part of a workload's hash.
+    The passes apply to a prepared graph (``model.prepare``), within the target. ``is_plain``:
+    whether to use only TVM's own kernels, for non-CPU targets and for comparisons.
+    ``packs_weights``: whether schedules may change the layout of weights, which must then be
+    packed. In that case the passes mark constant arguments (``AttachAttrLayoutFreeBuffers``),
+    kernels that find their weights in the caches (``mark_reused_weights``) and kernels with 7-bit
+    weights (``mark_small_weights``). The marks are part of a workload's hash.
     """
     passes = [
         *([] if is_plain else _fusions()),
@@ -61,14 +61,14 @@ def lowering_passes(
 
 
 def _fusions() -> list[tvm.transform.Pass]:
-    """What becomes one kernel before the operators do."""
+    """Return the passes that fuse operators before legalization."""
     return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination(), store_terms()]
 
 
 def keep_written() -> tvm.transform.Pass:
-    """Make a pass that leaves kernels without blocks, such as ``scatter_elements``, as they are.
+    """Make a pass that shields kernels without blocks (``scatter_elements``) from schedules.
 
-    Those of a GPU are left to TVM, which would bind the loops around the block to threads.
+    The pass applies to CPUs only. On a GPU, TVM would bind the loops around the block to threads.
     """
 
     def keep(function: PrimFunc) -> PrimFunc | None:
@@ -80,10 +80,10 @@ def keep_written() -> tvm.transform.Pass:
 
 
 def fold_where_constant() -> tvm.transform.Pass:
-    """``FoldConstant`` where it can do something.
+    """Make a pass that runs ``FoldConstant`` only if it has an effect.
 
-    A call has constants only, or is an operator still, which it refuses. It took 43 s to find
-    neither among the 10,000 calls of a loop that was written out.
+    That is the case if a call has only constant arguments, or is still an operator, which
+    ``FoldConstant`` refuses. On 10,000 calls of an unrolled loop, it took 43 s to find neither.
     """
 
     def fold(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -104,7 +104,7 @@ def _can_fold(mod: IRModule) -> bool:
 
 
 def _is_operator(value: Expr) -> bool:
-    """True if a call is one that ``LegalizeOps`` would have made a kernel of."""
+    """Return whether a value is an operator call that ``LegalizeOps`` could turn into a kernel."""
     return bool(operator_name(value)) and value.op.get_attr("FLegalize") is not None
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Design spaces of pooling layers, for MetaSchedule on a CPU.
+"""Design spaces for pooling layers, for MetaSchedule on a CPU.
 
 TOPI annotates its pools with names of schedule rules, such as ``meta_schedule.pool_max``
 (``include/tvm/topi/nn/pooling.h``). MetaSchedule looks for a global function of that name for each
-of the target's keys (``src/s_tir/meta_schedule/schedule_rule/apply_custom_rule.cc``). TVM 0.27 has
-none: it warns, and schedules a pool like any other reduction.
+of the target's keys (``src/s_tir/meta_schedule/schedule_rule/apply_custom_rule.cc``). TVM 0.27
+registers no such function: it warns, and schedules a pool like any other reduction.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, IterVar
 
 RULE_NAMES = ("pool_max", "pool_avg", "adaptive_pool_max", "adaptive_pool_avg")
-"""The rules that TOPI's pools ask for, without the prefix ``meta_schedule.``."""
+"""The rules that TOPI's pools request, without the prefix ``meta_schedule.``."""
 
 _ANNOTATION = "schedule_rule"
 _MAX_VECTOR = 64
@@ -24,15 +24,15 @@ _VECTORS = (8, 16, 32, 64)
 
 
 def register_pool_rules() -> None:
-    """Register design spaces for pools under the names that TVM asks for.
+    """Register design spaces for pools under the names that TVM requests.
 
-    Call it before a task's design space is generated. It may be called again, and leaves rules
-    that are already registered as they are. TVM looks a rule up by the target's keys: ``cpu`` is
-    among those of every CPU target, ``gpu`` among those of every GPU target.
+    Call it before a task's design space is generated. Further calls leave registered rules
+    unchanged. TVM looks a rule up by the target's keys: every CPU target has the key ``cpu``, and
+    every GPU target has the key ``gpu``.
 
-    On a CPU, a pool whose channels are innermost (NHWC) gets one design space: the channels of a
-    vector are a tile, the window is reduced for one vector at a time, and padding is computed where
-    it is read. Other pools, and all on a GPU, keep TVM's design space, without TVM's warning.
+    On a CPU, a pool whose channels are innermost (NHWC) gets one design space: a tile is one vector
+    of channels, the window is reduced for one vector at a time, and padding is computed where it is
+    read. Other pools, and all pools on a GPU, keep TVM's design space, without TVM's warning.
     """
     cpu_rules = dict(zip(RULE_NAMES, (_tile_maximum, _tile_average) * 2, strict=True))
     for name, rule in cpu_rules.items():
@@ -43,20 +43,20 @@ def register_pool_rules() -> None:
 def register_rule(
     name: str, rule: Callable[[Schedule, SBlockRV], list[Schedule]], key: str = "cpu"
 ) -> None:
-    """Register a schedule rule. A rule that is already registered is left as it is."""
+    """Register a schedule rule, unless a rule with this name is already registered."""
     full_name = f"s_tir.meta_schedule.{key}.{name}"
     if tvm_ffi.get_global_func(full_name, allow_missing=True) is None:
         tvm_ffi.register_global_func(full_name, rule)
 
 
 def _keep_default(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """The default design space: other rules apply to blocks without the annotation only."""
+    """Keep the default design space: other rules apply only to blocks without the annotation."""
     schedule.unannotate(block, _ANNOTATION)
     return [schedule]
 
 
 def _tile_maximum(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """The rule of a pool that is one block: the reduction."""
+    """The rule for a pool that consists of one block: the reduction."""
     if not _has_innermost_channels(schedule, block):
         return _keep_default(schedule, block)
     _tile_reduction(schedule, block)
@@ -64,7 +64,7 @@ def _tile_maximum(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
 
 
 def _tile_average(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
-    """The rule of the division in an average pool, whose producer is the reduction."""
+    """The rule for the division in an average pool, whose producer is the reduction."""
     producers = schedule.get_producers(block)
     if len(producers) != 1 or not _has_innermost_channels(schedule, producers[0]):
         return _keep_default(schedule, block)
@@ -79,10 +79,10 @@ def _tile_average(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
 
 
 def _has_innermost_channels(schedule: Schedule, reduction: SBlockRV) -> bool:
-    """True if the input's last axis is not pooled, and all axes have constant extents."""
+    """Return whether the input's last axis is not pooled and all extents are constant."""
     block = schedule.get(reduction)
     if not all(isinstance(axis.dom.extent, IntImm) for axis in block.iter_vars):
-        return False  # An adaptive pool whose windows differ in size.
+        return False  # An adaptive pool with windows of different sizes.
     spatial = [axis for axis in block.iter_vars if axis.iter_type == IterVar.DataPar]
     return bool(spatial) and all(
         read.region[-1].min.same_as(spatial[-1].var) for read in block.reads
@@ -109,7 +109,7 @@ def _tile_reduction(schedule: Schedule, reduction: SBlockRV) -> LoopRV:
 def split_vector(schedule: Schedule, channels: LoopRV, extent: int | None = None) -> list[LoopRV]:
     """Split a loop over channels into vectors of sampled extent; see ``vector_extents``.
 
-    ``extent``: the number that a vector's extent has to divide, where it is not all channels.
+    ``extent``: the number that a vector's extent must divide; by default the number of channels.
     """
     extents = vector_extents(extent or int(schedule.get(channels).extent))
     factor = schedule.sample_categorical(extents, [1.0 / len(extents)] * len(extents))
@@ -117,7 +117,7 @@ def split_vector(schedule: Schedule, channels: LoopRV, extent: int | None = None
 
 
 def vectorize_channels(schedule: Schedule, block: SBlockRV, extent: int | None = None) -> None:
-    """Vectorize some channels, the last axis, of an elementwise block."""
+    """Vectorize a part of the channels (the last axis) of an elementwise block."""
     *_, inner, channels = schedule.get_loops(block)
     outer, vector = split_vector(schedule, channels, extent)
     # A loop between them keeps MetaSchedule from fusing them into a vector across pixels or parts.
@@ -126,9 +126,10 @@ def vectorize_channels(schedule: Schedule, block: SBlockRV, extent: int | None =
 
 
 def elementwise_chain(schedule: Schedule, block: SBlockRV) -> list[SBlockRV] | None:
-    """The blocks that read a block, one after the other. None if one is no sole elementwise reader.
+    """Return the chain of consumers of a block.
 
-    All of them have the same extents.
+    Returns None unless each consumer is the only reader of its producer, is elementwise, and has
+    the same extents as the other consumers.
     """
     chain: list[SBlockRV] = []
     while consumers := schedule.get_consumers(chain[-1] if chain else block):
@@ -142,16 +143,17 @@ def elementwise_chain(schedule: Schedule, block: SBlockRV) -> list[SBlockRV] | N
 
 
 def extents_of(schedule: Schedule, block: SBlockRV) -> list[int]:
-    """The extents of a block's axes."""
+    """Return the extents of a block's axes."""
     return [int(axis.dom.extent) for axis in schedule.get(block).iter_vars]
 
 
 def vector_extents(channels: int) -> list[int]:
-    """The extents to choose a vector loop's from, which divide the channels.
+    """Return the candidate extents of a vector loop, which divide the channels.
 
-    Powers of two from 8 to 64 where there are any: LLVM splits a vector of, for example, 24
-    elements into pieces, which took an average pool ten times as long. Otherwise all divisors of up
-    to 64. ``channels``: number of channels. They are in ascending order, and never none.
+    These are the powers of two from 8 to 64, if any divides the channels: LLVM splits a vector of,
+    for example, 24 elements into pieces, which made an average pool ten times slower. Otherwise
+    they are all divisors up to 64. ``channels``: the number of channels. The result is ascending
+    and not empty.
     """
     vectors = [extent for extent in _VECTORS if channels % extent == 0]
     return vectors or [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a pipeline that use the kernels: a map for ``LegalizeOps``, and schedule rules."""
+"""Registers the kernels in a pipeline: a map for ``LegalizeOps``, and schedule rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,10 +23,10 @@ from .winograd.strips import register_winograd_rules
 
 
 def legalize_map() -> dict[str, Callable[..., Any]]:
-    """The legalizations that replace TVM's on a CPU.
+    """Return the legalizations that replace TVM's on a CPU, by operator.
 
-    By operator, for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. Calls that a
-    function has no better form for are legalized by TVM.
+    The map is for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. The functions leave
+    calls to TVM if they have no better form.
     """
     return {
         "relax.astype": legalize_cast,
@@ -41,9 +41,9 @@ def legalize_map() -> dict[str, Callable[..., Any]]:
 
 
 def register_schedule_rules() -> None:
-    """Register the schedule rules that the kernels ask for.
+    """Register the schedule rules that the kernels request.
 
-    Call it before MetaSchedule generates design spaces. It may be called again.
+    Call it before MetaSchedule generates design spaces. Further calls have no effect.
     """
     register_pool_rules()
     register_rule(CONCATENATION_RULE, schedule_concatenation)

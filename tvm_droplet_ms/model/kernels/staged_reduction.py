@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over axes that are not the innermost one, an axis at a time.
+"""Reductions over axes other than the innermost one, one axis at a time.
 
-MetaSchedule's loops of one reduction over several axes run through the innermost reduced axis, so
-that what lies side by side is not read together. In stages each is a short loop over vectors: a
-mean over 80x80 of 32 channels took 8.9 us in place of 144, one over 7x7 of 512 channels 1.2 in
-place of 2.2, and 1,500 rows of 96 numbers take 80 us in one loop (48 trials each, 2026-11-26).
-The rounding of such a mean is a quarter of what it was. Over the innermost axis sixteen partial
-results do not pay: softmax took 104 us in place of 110, a layer norm 20 in place of 17, and a group
-norm in stages 309 in place of 222.
+In a reduction over several axes, MetaSchedule's innermost loop runs along a reduced axis, so
+contiguous numbers are not read together. In stages, each reduction is a short loop over vectors: a
+mean over 80x80 of 32 channels took 8.9 us instead of 144 us, and a mean over 7x7 of 512 channels
+took 1.2 us instead of 2.2 us. One loop over 1,500 rows of 96 numbers takes 80 us (48 trials each,
+2026-11-26). The rounding error of such a mean falls to a quarter. Reductions over the innermost
+axis do not benefit: a group norm took 309 us in stages instead of 222 us.
 """
 
 import math
@@ -27,11 +26,11 @@ REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
 }
 
 _LONG = 256
-"""The extent from which an axis is reduced in two stages."""
+"""Minimum extent of an axis that is reduced in two stages."""
 
 
 def legalize_reduction(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalize a call of ``REDUCTIONS``; what has no better form is TVM's."""
+    """Legalize a call of ``REDUCTIONS``; TVM legalizes calls without a better form."""
     name = call.op.name
     axes = _reduced_axes(call)
     if not axes:
@@ -52,9 +51,9 @@ def legalize_reduction(builder: relax.BlockBuilder, call: Any) -> Any:
 def reduce_in_stages(
     data: te.Tensor, axes: Sequence[int], reduce: Callable[..., te.Tensor]
 ) -> te.Tensor:
-    """Reduce an axis at a time, the last one first; the axes stay, with an extent of 1.
+    """Reduce one axis at a time, the last one first; each axis remains with an extent of 1.
 
-    An axis of ``_LONG`` elements is reduced in two stages, where it can be divided.
+    An axis of at least ``_LONG`` elements is reduced in two stages if its extent is composite.
     """
     for axis in sorted(axes, reverse=True):
         extent = int(data.shape[axis])
@@ -68,7 +67,7 @@ def reduce_in_stages(
 
 
 def _reduced_axes(call: Any) -> list[int]:
-    """The axes, where the form of this module serves: of float32, the innermost one not reduced."""
+    """Return the reduced axes of a float32 call; empty if stages do not help."""
     shape = static_shape(call.args[0])
     if not is_float32(call.args[0]) or not shape or call.attrs.axis is None or 0 in shape:
         return []
@@ -80,5 +79,5 @@ def _reduced_axes(call: Any) -> list[int]:
 
 
 def _divisor(extent: int) -> int:
-    """The divisor that is the nearest to the square root, from below."""
+    """Return the largest divisor that is at most the square root."""
     return next(each for each in range(math.isqrt(extent), 0, -1) if extent % each == 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms of sums that are stored between two kernels in few bytes.
+"""Stores terms of sums between two kernels in narrow types.
 
-Of two products that are added, one is computed before and stored. ``FuseOps`` makes the conversion
-to float32 a part of its kernel, so that four bytes are written and read for each number.
+When two products are added, one of them is computed first and stored. ``FuseOps`` fuses the
+conversion to float32 into its kernel, so four bytes are written and read for each number.
 """
 
 import tvm
@@ -21,10 +21,10 @@ _ADD, _CAST = "relax.add", "relax.astype"
 
 
 def store_terms() -> tvm.transform.Pass:
-    """Make a pass that stores terms of sums as bytes, where they were quantized, or in bfloat16.
+    """Make a pass that stores terms of sums as bytes if they were quantized, or in bfloat16.
 
-    In bfloat16 where both are convolutions of it, as in the first block of a residual network: the
-    term is rounded once more. Returns the pass. ``drop_fusion_stops`` belongs behind ``FuseTIR``.
+    Terms are stored in bfloat16 if both are bfloat16 convolutions, as in the first block of a
+    residual network. This rounds the term once more. Run ``drop_fusion_stops`` after ``FuseTIR``.
     """
 
     def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -47,7 +47,7 @@ def store_terms() -> tvm.transform.Pass:
 
 
 def _bytes_widened(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Expr | None:
-    """A cast of bytes that are stored for the kernel of the cast alone."""
+    """Stop fusion before a cast of bytes whose only user is that cast; None for other values."""
     (data,) = value.args
     is_made = bindings.call_of(data, _CAST) is not None and str(data.ty.dtype) in BYTES
     user = bindings.only_user(data) if is_made else None
@@ -57,7 +57,7 @@ def _bytes_widened(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Exp
 
 
 def _sum_of_halves(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
-    """A sum of two convolutions of bfloat16, the stored one of which is rounded."""
+    """Round the stored term of a sum of two bfloat16 convolutions; None for other values."""
     terms = list(value.args) if operator_name(value) == _ADD else []
     if not terms or not all(_is_of_half_convolution(bindings, each) for each in terms):
         return None
@@ -70,7 +70,7 @@ def _sum_of_halves(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
 
 
 def _is_of_half_convolution(bindings: Bindings, expr: Expr) -> bool:
-    """True for a float32 result of a convolution's kernel, behind a bias and the like."""
+    """Return whether a value is a bfloat16 convolution, possibly with a bias and the like."""
     while isinstance(expr, relax.Var) and str(expr.ty.dtype) == "float32":
         value = bindings.values.get(expr)
         if operator_name(value) in CONVOLUTIONS:

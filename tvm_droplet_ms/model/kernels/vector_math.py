@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponentials, error functions and what is made of them, in a form that vectorizes.
+"""Exponentials, error functions and derived functions in a form that vectorizes.
 
 LLVM calls the C library for each element of ``exp``, ``erf`` and ``tanh``. TOPI's ``fast_exp``,
-``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of such, for whole
-vectors. Their errors are within 2e-6 of the result for arguments from -20 to 20
-(``tests/model/kernels/test_vector_math.py``). They limit their arguments, which loses a NaN until
+``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of polynomials,
+which vectorize. Their relative errors are within 2e-6 for arguments from -20 to 20
+(``tests/model/kernels/test_vector_math.py``). They clamp their arguments, which loses a NaN until
 ``keep_nan`` puts the limit first.
 """
 
@@ -46,10 +46,10 @@ def fast_silu(x: te.Tensor) -> te.Tensor:
 
 
 def vector_round(x: te.Tensor) -> te.Tensor:
-    """The nearest integer, and of two the even one.
+    """Round to the nearest integer, ties to even.
 
-    TOPI's ``nearbyint`` is the same instruction, and ``VectorizeLoop`` takes it for a call that
-    cannot be vectorized (no ``TVectorizable``): a requantization then runs number by number.
+    TOPI's ``nearbyint`` is the same instruction, but ``VectorizeLoop`` cannot vectorize it (no
+    ``TVectorizable``): a requantization then runs number by number.
     """
     return te.compute(x.shape, lambda *at: te.round(x(*at)), name="compute")
 
@@ -67,7 +67,7 @@ _UNARY: dict[str, Function] = {
 
 
 def vector_math() -> dict[str, Callable[..., Any]]:
-    """The legalizations by operator, for ``LegalizeOps(customize_legalize_map=...)``."""
+    """Return the legalizations by operator, for ``LegalizeOps(customize_legalize_map=...)``."""
     found = {name: _legalization(name, function) for name, function in _UNARY.items()}
     return {**found, "relax.nn.softmax": _legalize_softmax}
 

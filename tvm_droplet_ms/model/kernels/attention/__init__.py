@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as one kernel."""
+"""Attention as one fused kernel."""

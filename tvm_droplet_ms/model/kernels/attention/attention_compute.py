@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as one kernel, whose scores stay in the caches.
+"""Attention as one fused kernel whose scores stay in the caches.
 
-Softmax of queries times keys, times values: as three kernels the scores are written to memory and
-read again four times, and where their length is prime, such as 197, no vector divides it. Here
-some rows of queries are computed from end to end, as in FlashAttention (Dao et al., 2022,
-algorithm 1), but with whole rows of scores, which fit the caches of a CPU.
+Attention is the softmax of queries times keys, times values. Three separate kernels write the
+scores to memory and read them four times. If the row length of the scores is prime, such as 197, no
+vector length divides it. This kernel computes some rows of queries from end to end, as in
+FlashAttention (Dao et al., 2022, algorithm 1), but with whole rows of scores, which fit the caches
+of a CPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +29,11 @@ from .attention_tiles import tiled_rows
 from .few_rows import FEW_ROWS_RULE, AsTheyLie
 
 ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attention_in_tiles"
-"""The schedule rules that the kernel asks for: that of vectors, or that of matrix tiles."""
+"""Schedule rules that the kernel requests: for vectors, or for matrix tiles."""
 
 _ROW_UNITS = (4, 6, 8, 12)
-"""Tiles of rows are multiples of one of them, and what is computed together divides it."""
+"""Candidate row units. The rows of a tile are a multiple of the unit, and the number of rows
+that are computed together divides it."""
 
 
 Of = TypeVar("Of")
@@ -39,16 +41,16 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class Masks(Generic[Of]):
-    """What is done to the scores of an attention before the softmax.
+    """Operations on the scores before the softmax, and on the weights after it.
 
-    - ``scale``: their factor.
-    - ``added``: give what is added then, at indices of (*batch, rows, columns).
-    - ``condition``: gives a boolean there.
-    - ``fill``: what replaces a score in the end where it is as ``fills_where`` is.
-    - ``blank``: gives a boolean at such indices, the same for all columns: rows of weights that
-      are 0 behind the softmax.
-    - ``blanks_nan``: whether weights that are no number are 0, as those of a row whose scores are
-      all minus infinity.
+    - ``scale``: the factor of the scores.
+    - ``added``: the terms to add after scaling, with indices (*batch, rows, columns).
+    - ``condition``: a boolean mask with the same indices.
+    - ``fill``: the value that finally replaces a score if its condition equals ``fills_where``.
+    - ``blank``: a boolean mask with the same indices, equal for all columns. It marks rows whose
+      weights are set to 0 after the softmax.
+    - ``blanks_nan``: whether NaN weights are set to 0, as in a row whose scores are all minus
+      infinity.
     """
 
     scale: float = 1.0
@@ -71,18 +73,19 @@ def attention(
     halves: bool = False,
     packs: bool = True,
 ) -> te.Tensor:
-    """The softmax of queries times keys, times values.
+    """Compute the softmax of queries times keys, times values.
 
-    - ``queries``: gives the element at indices of (*batch, rows, depth).
-    - ``keys``: of (*batch, depth, columns).
-    - ``values``: of (*batch, columns, width).
-    - ``axes``: the order of the axes of the result, the last one last.
+    - ``queries``: a function from indices (*batch, rows, depth) to an element.
+    - ``keys``: the same with indices (*batch, depth, columns).
+    - ``values``: the same with indices (*batch, columns, width).
+    - ``axes``: the order of the axes of the result; the last axis stays last.
     - ``halves``: whether the factors of both products are rounded to bfloat16; the depth is even.
-    - ``packs``: whether keys and values are packed; else they are read as they lie (``few_rows``).
+    - ``packs``: whether keys and values are packed; otherwise they are read in place
+      (``few_rows``).
 
-    Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns that
-    are no multiple of ``row_unit`` and ``LANES`` are padded: with copies of the last row and of
-    the last key, so that the largest score of a row stays the same, and with weights of 0.
+    Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns are
+    padded to multiples of ``row_unit`` and ``LANES``. The padding repeats the last row and the last
+    key, so the largest score of a row does not change; the weights of padded keys are 0.
     """
     batch, rows, columns = extents.batch, extents.rows, extents.columns
     depth, width = extents.depth, extents.width
@@ -153,7 +156,7 @@ def attention(
 
 
 def row_unit(rows: int) -> int:
-    """The number that tiles of so many rows are multiples of: that with the least padding."""
+    """Return the row unit with the least padding for a number of rows."""
     return min(_ROW_UNITS, key=lambda unit: (_padded(rows, unit), -unit))
 
 
@@ -182,7 +185,7 @@ def _over_row(
 
 
 def _tree(pair: Callable[[Any, Any], Any], items: Sequence[Any]) -> Any:
-    """Reduce 2**n items in n steps, so that those of a step can be computed together."""
+    """Reduce 2**n items in n steps, whose operations are independent of each other."""
     while len(items) > 1:
         items = [reduce(pair, items[n : n + 2]) for n in range(0, len(items), 2)]
     return items[0]

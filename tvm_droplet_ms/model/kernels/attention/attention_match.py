@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention in a graph: where it is, and how its operands lie in what is computed before."""
+"""Finds attention in a graph, with its operands as views of earlier tensors."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,21 +16,21 @@ from .few_rows import LEAST_LANES, MOST_FEW_ROWS, lanes_of
 from .operands import RESHAPES, Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
-"""What tiles and vectors need: of fewer rows and columns too many would be padding, and the width
-of a value has to be a multiple of the last. Fewer rows are for ``few_rows``."""
+"""Minimum extents for tiles and vectors. With fewer rows or columns, too many would be padding. The
+width of a value must be a multiple of ``LEAST_WIDTH``. ``few_rows`` handles fewer rows."""
 
 _BEFORE_SOFTMAX = RESHAPES | {"relax.add", "relax.where", "relax.multiply", "relax.divide"}
 
 _LEAST_SCALE = 1e-30
-"""The least factor of the scores, and the inverse of the largest: numbers of float32 by far."""
+"""Minimum magnitude of the scale, and the inverse of the maximum; both are far within float32."""
 
 
 @dataclass(frozen=True)
 class Attention:
     """An attention in a graph.
 
-    ``axes``: the order of the axes of its result. ``packs``: whether keys and values are packed:
-    for a few rows, also those of several heads, they are read as they lie.
+    ``axes``: the order of the axes of the result. ``packs``: whether keys and values are packed.
+    For a few rows, possibly of several heads, they are read in place instead.
     """
 
     extents: Extents
@@ -43,7 +43,7 @@ class Attention:
 
 
 def find_attentions(function: relax.Function) -> dict[Var, Attention]:
-    """The attentions of a function, by the variable of their result."""
+    """Find the attentions of a function, by the variable of their result."""
     users = users_of(function)
     found: dict[Var, Attention] = {}
     for block in function.body.blocks:
@@ -55,7 +55,7 @@ def find_attentions(function: relax.Function) -> dict[Var, Attention]:
 
 
 def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict[Var, Attention]:
-    """The attention that a softmax is part of, by the variable of its result."""
+    """Find the attention around a softmax, by the variable of its result; empty if none."""
     rank = len(shape_of(softmax))
     if rank < 3 or not is_float32(softmax) or int(softmax.attrs.axis) % rank != rank - 1:
         return {}
@@ -67,10 +67,11 @@ def _attention_around(bindings: Bindings, var: Var, softmax: relax.Call) -> dict
 
 
 def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
-    """The shapes that the kernel's scores may have: that of the softmax and those in front of it.
+    """Return the candidate shapes of the kernel's scores: the softmax's shape and earlier ones.
 
-    A mask of each window, behind a reshape that joins images and windows, has no place there. The
-    rows of heads that share keys (``group_heads``) are those of one.
+    Earlier shapes are needed for masks per window: these do not fit the shape after a reshape that
+    joins images and windows. The rows of heads that share keys (``group_heads``) become the rows of
+    one head.
     """
     shapes = [shape_of(expr)]
     *batch, rows, columns = shapes[0]
@@ -99,7 +100,7 @@ def _shapes(bindings: Bindings, expr: Expr) -> list[Shape]:
 def _attention_of(
     bindings: Bindings, var: Var, softmax: relax.Call, shape: Shape
 ) -> dict[Var, Attention]:
-    """The same with scores of some shape in the kernel."""
+    """Find the attention around a softmax, given the shape of the kernel's scores."""
     *batch, rows, columns = shape
     scores = _scores(bindings, softmax.args[0], Masks(), shape)
     product = _product(bindings, var, shape)
@@ -127,7 +128,7 @@ def _attention_of(
 
 
 def _lie_in_vectors(extents: Extents, keys: Operand, values: Operand) -> bool:
-    """True if each key and each value of an attention is contiguous, and vectors divide it."""
+    """Return whether keys and values are contiguous and divisible into vectors."""
     strides = keys.view.strides[-2], values.view.strides[-1]
     return strides == (1, 1) and lanes_of(extents.depth) >= LEAST_LANES
 
@@ -135,10 +136,10 @@ def _lie_in_vectors(extents: Extents, keys: Operand, values: Operand) -> bool:
 def _scores(
     bindings: Bindings, expr: Expr, mask: Masks[Operand], shape: Shape
 ) -> tuple[relax.Call, Masks[Operand]] | None:
-    """The matmul that scores come from, and what is done to them; None for anything else.
+    """Return the matmul of the scores, and the operations on them; None if nothing matches.
 
-    ``mask``: what is done to ``expr`` in front of the softmax. ``shape``: that of the scores in
-    the kernel, which differs from the softmax's in the batches' axes at most.
+    ``mask``: the operations between ``expr`` and the softmax. ``shape``: the shape of the scores in
+    the kernel, which differs from the softmax's at most in the batch axes.
     """
     value = bindings.value_of(expr)
     name, own = operator_name(value), shape_of(value)
@@ -171,7 +172,7 @@ def _scores(
 def _filled_scores(
     bindings: Bindings, where: relax.Call, mask: Masks[Operand], shape: Shape
 ) -> tuple[relax.Call, Masks[Operand]] | None:
-    """The same for scores of which a number takes some places."""
+    """Match scores in which a ``where`` replaces some elements by a constant."""
     condition, *branches = where.args
     own = shape_of(where)
     if not _fits(condition, own):
@@ -188,9 +189,9 @@ def _filled_scores(
 class _Product(NamedTuple):
     """The product of weights and values.
 
-    ``result``: the variable of its result, or of the transpose of it where one follows. ``axes``:
-    the order of its axes. ``blank``: the rows whose weights are 0. ``blanks_nan``: whether weights
-    that are no number are 0.
+    ``result``: the variable of the product, or of the transpose that follows it. ``axes``: the
+    order of the result's axes. ``blank``: the mask of rows whose weights are set to 0.
+    ``blanks_nan``: whether NaN weights are set to 0.
     """
 
     matmul: relax.Call
@@ -201,9 +202,9 @@ class _Product(NamedTuple):
 
 
 def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
-    """The product of a softmax and values.
+    """Find the product of a softmax and values; None if there is none.
 
-    ``var``: the softmax. ``shape``: that of the scores in the kernel.
+    ``var``: the variable of the softmax. ``shape``: the shape of the scores in the kernel.
     """
     numbers = _without_nan(bindings, var)
     blanks_nan = numbers is not None
@@ -239,7 +240,7 @@ def _product(bindings: Bindings, var: Var, shape: Shape) -> _Product | None:
 
 
 def _without_nan(bindings: Bindings, softmax: Var) -> Var | None:
-    """The choice that makes weights 0 where they are no number; None where there is none."""
+    """Return the variable of the ``where`` that sets NaN weights to 0; None if there is none."""
     users = bindings.users.get(softmax, [])
     if len(users) != 2:
         return None
@@ -256,7 +257,7 @@ def _without_nan(bindings: Bindings, softmax: Var) -> Var | None:
 def _blank_rows(
     bindings: Bindings, where: relax.Call, weights: Var, shape: Shape
 ) -> Operand | None:
-    """The rows of weights that a choice makes 0, as ONNX's ``Attention`` those without a key."""
+    """Return the mask of rows that a ``where`` sets to 0, as ONNX's ``Attention`` without keys."""
     condition, chosen, other = where.args
     own = shape_of(where)
     is_row = shape_of(condition)[-1:] == (1,) and _fits(condition, own)
@@ -266,13 +267,13 @@ def _blank_rows(
 
 
 def _is_batched(matmul: relax.Call) -> bool:
-    """True if both operands are of float32 and have the same batches, at least one axis of them."""
+    """Return whether both operands are float32 with the same batch axes, at least one."""
     left, right = (shape_of(operand) for operand in matmul.args)
     return len(left) > 2 and left[:-2] == right[:-2] and all(map(is_float32, matmul.args))
 
 
 def _fits(expr: Expr, shape: Shape) -> bool:
-    """True if a tensor broadcasts to a shape."""
+    """Return whether a tensor broadcasts to a shape."""
     own = static_shape(expr)
     if own is None or len(own) > len(shape):
         return False

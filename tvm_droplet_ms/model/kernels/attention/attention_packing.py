@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the factors of an attention's products lie in memory."""
+"""Memory layouts of the factors of an attention's products."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,18 +12,18 @@ from ....design_space.dot_products.dot_intrinsics import HALF
 from ....design_space.dot_products.rounded_vectors import rounded
 
 LANES = 16
-"""The scores of a vector."""
+"""Number of scores in a vector."""
 
 PAIR = 2
-"""The products of bfloat16 that a lane adds up at a time."""
+"""Number of bfloat16 products that a lane sums at a time."""
 
 Element = Callable[..., Any]
-"""Gives an element of a tensor at indices."""
+"""A function from indices to a tensor's element."""
 
 _FOR_FLOATS = (0.99999993, 0.69315307, 0.24015362, 0.05582632, 0.00898934, 0.00187758)
 _FOR_HALVES = (0.99992522, 0.69583354, 0.22606716, 0.07802452)
-"""The factors of polynomials that are two to the power of numbers from 0 to 1, within 7.5e-8 and
-7.5e-5 of it: what bfloat16 holds, is within 2e-3."""
+"""Coefficients of polynomials for ``2 ** x`` with x from 0 to 1, within 7.5e-8 and 7.5e-5. The
+precision of bfloat16 is 2e-3."""
 
 _BY_RULE = {"schedule_rule": "None"}
 
@@ -32,9 +32,9 @@ _BY_RULE = {"schedule_rule": "None"}
 class Extents:
     """The extents of an attention.
 
-    - ``batch``: the batches and heads, at least one.
-    - ``rows``, ``columns``: of the scores: the queries and the keys of a head.
-    - ``depth``, ``width``: of a key, and of a value.
+    - ``batch``: the extents of batches and heads, at least one axis.
+    - ``rows``, ``columns``: the shape of the scores: the numbers of queries and keys of a head.
+    - ``depth``, ``width``: the lengths of a key and of a value.
     """
 
     batch: tuple[int, ...]
@@ -45,14 +45,14 @@ class Extents:
 
     @property
     def panels(self) -> int:
-        """The vectors that the scores of a row take."""
+        """Number of vectors in a row of scores."""
         return -(-self.columns // LANES)
 
 
 class Packing:
-    """Keys in panels of a vector; values and weights as they are.
+    """Packs keys into panels of one vector, and keeps the layout of values and weights.
 
-    ``summed``: the columns that are summed up.
+    ``summed``: the number of columns that the product with the values sums over.
     """
 
     def __init__(self, extents: Extents) -> None:
@@ -60,22 +60,22 @@ class Packing:
         self.summed = extents.columns
 
     def stored(self, value: Any) -> Any:
-        """A number as it is stored."""
+        """Convert a number to its stored form."""
         return value
 
     def loaded(self, value: Any) -> Any:
-        """A stored number, in float32."""
+        """Convert a stored number to float32."""
         return value
 
     def exponentials(self, data: te.Tensor) -> te.Tensor:
-        """The exponentials of a tensor of numbers up to 0."""
+        """Compute the exponentials of a tensor of numbers up to 0."""
         return _exponentials(data, _FOR_FLOATS)
 
     def scores(self, rows: int, queries: Element, keys: Element) -> te.Tensor:
-        """The products of keys and queries at indices of (*batch, rows, panels, lanes).
+        """Compute the products of queries and keys, of shape (*batch, rows, panels, lanes).
 
-        ``rows``: with those that are padded. ``queries``: as they are stored. ``keys``: at indices
-        of (*batch, depth, columns).
+        ``rows``: the number of rows, padding included. ``queries``: the stored queries. ``keys``:
+        the keys with indices (*batch, depth, columns).
         """
         one, key = self._extents, self.keys(keys)
         d = te.reduce_axis((0, one.depth), "d")
@@ -87,7 +87,7 @@ class Packing:
         return compute_stage((*one.batch, rows, one.panels, LANES), product, "scores")
 
     def keys(self, keys: Element) -> Element:
-        """The stored key at indices of (*batch, depth, panels, lanes)."""
+        """Pack the keys; return them with indices (*batch, depth, panels, lanes)."""
         one = self._extents
         packed = compute_stage(
             (*one.batch, one.panels, one.depth, LANES),
@@ -97,15 +97,16 @@ class Packing:
         return lambda *at: packed(*at[:-3], at[-2], at[-3], at[-1])
 
     def values(self, values: Element) -> Element:
-        """The stored value at indices of (*batch, columns, width)."""
+        """Pack the values; return them with indices (*batch, columns, width)."""
         one = self._extents
         packed: Element = compute_stage((*one.batch, one.columns, one.width), values, "values")
         return packed
 
     def weights(self, rows: int, exponentials: Element) -> tuple[Element, Element]:
-        """The weight, in float32, at indices of (*batch, rows, panels, lanes), and of columns.
+        """Return the float32 weights, by panel and lane, and by column.
 
-        ``rows``: with those that are padded. ``exponentials``: at the first indices.
+        The indices are (*batch, rows, panels, lanes) and (*batch, rows, columns). ``rows``: the
+        number of rows, padding included. ``exponentials``: the exponentials by panel and lane.
         """
         one = self._extents
         packed = compute_stage(
@@ -117,26 +118,26 @@ class Packing:
 
 
 class InPairs(Packing):
-    """The same of bfloat16: the two products that a lane adds up at a time lie side by side."""
+    """Packs bfloat16 factors: the two products that a lane sums at a time are contiguous."""
 
     def __init__(self, extents: Extents) -> None:
         super().__init__(extents)
         self.summed = extents.panels * LANES
 
     def stored(self, value: Any) -> Any:
-        """A number as it is stored."""
+        """Convert a number to its stored form."""
         return rounded(value) if str(value.ty) == "float32" else value.astype(HALF)
 
     def loaded(self, value: Any) -> Any:
-        """A stored number, in float32."""
+        """Convert a stored number to float32."""
         return value.astype("float32")
 
     def exponentials(self, data: te.Tensor) -> te.Tensor:
-        """The exponentials of a tensor of numbers up to 0, as exactly as bfloat16 holds them."""
+        """Compute the exponentials of a tensor of numbers up to 0, to bfloat16 precision."""
         return _exponentials(data, _FOR_HALVES)
 
     def keys(self, keys: Element) -> Element:
-        """The stored key at indices of (*batch, depth, panels, lanes)."""
+        """Pack the keys; return them with indices (*batch, depth, panels, lanes)."""
         one = self._extents
 
         def key(*at: Any) -> Any:
@@ -148,7 +149,7 @@ class InPairs(Packing):
         return lambda *at: packed(*at[:-3], at[-2], at[-3] // PAIR, at[-1], at[-3] % PAIR)
 
     def values(self, values: Element) -> Element:
-        """The stored value at indices of (*batch, columns, width)."""
+        """Pack the values; return them with indices (*batch, columns, width)."""
         one = self._extents
 
         def value(*at: Any) -> Any:
@@ -159,7 +160,7 @@ class InPairs(Packing):
         return lambda *at: packed(*at[:-2], at[-2] // PAIR, at[-1], at[-2] % PAIR)
 
     def weights(self, rows: int, exponentials: Element) -> tuple[Element, Element]:
-        """The weight, in float32, at indices of (*batch, rows, panels, lanes), and of columns."""
+        """Return the float32 weights, by panel and lane, and by column."""
         one = self._extents
 
         def weight(*at: Any) -> Any:
@@ -175,9 +176,9 @@ class InPairs(Packing):
 
 
 def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
-    """``e ** data`` of float32 up to 0, in 14 or 12 instructions, where ``fast_exp`` has 24.
+    """Compute ``e ** data`` for float32 data up to 0 in 14 or 12 instructions; ``fast_exp`` has 24.
 
-    A polynomial gives two to the power of the fraction; the whole part is added to its exponent.
+    A polynomial gives two to the power of the fraction. The integer part is added to its exponent.
     """
 
     def exponential(*at: Any) -> Any:
@@ -188,7 +189,7 @@ def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
             found = found * part + tirx.const(factor, "float32")
         exponent = tirx.shift_left(whole.astype("int32"), tirx.const(23, "int32"))
         found = tirx.reinterpret("float32", tirx.reinterpret("int32", found) + exponent)
-        # A smaller power has no exponent. It is 0: a row that sees nothing is then 0 / 0.
+        # A smaller power underflows to 0, so a row whose keys are all masked becomes 0 / 0.
         is_tiny = power < tirx.const(-126.0, "float32")
         return tirx.Select(is_tiny, tirx.const(0.0, "float32"), found)
 
@@ -196,17 +197,17 @@ def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
 
 
 def compute_stage(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
-    """A stage that the rule of the kernel schedules."""
+    """Make a stage that the kernel's schedule rule schedules."""
     return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
 
 
 def at_most(index: Any, count: int, padded: int) -> Any:
-    """An index of `padded` places, in which the places from `count` on are the last one."""
+    """Clamp an index of a padded axis: places from `count` on become the last one."""
     return index if padded == count else tirx.min(index, count - 1)
 
 
 def column_of(panel: Any, lane: Any, columns: int) -> Any:
-    """The column of a lane; those that are padded are the last one."""
+    """Return the column of a lane; padded lanes get the last column."""
     return at_most(panel * LANES + lane, columns, -(-columns // LANES) * LANES)
 
 

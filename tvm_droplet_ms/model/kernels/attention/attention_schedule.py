@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of attention as one kernel on a CPU."""
+"""Design spaces for fused attention on a CPU."""
 
 import math
 
@@ -33,13 +33,13 @@ from .stages import (
 )
 
 _MOST_ROWS, _MOST_PANELS = 8, 4
-"""The most rows, and panels of keys, that are computed together."""
+"""Maximum rows, and panels of keys, that are computed together."""
 
 _OF_A_TILE = (
     *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
     *("scores", "queries"),
 )
-"""The stages that are computed for a tile of rows, the last one first."""
+"""The stages that are computed for each tile of rows, the last one first."""
 
 
 _PACKED = ("keys", "values")
@@ -47,16 +47,16 @@ _PACKED = ("keys", "values")
 _STAGES = (*_OF_A_TILE, *_PACKED, "normal")
 
 _MOST_TILE_ROWS, _MOST_TILE_BYTES = 64, 1 << 21
-"""The most rows of a tile, and the bytes that its scores and weights may take: those of a second
-level of a cache. A tile of the fewest rows may take more."""
+"""Maximum rows of a tile, and maximum bytes of its scores and weights: the size of an L2 cache. A
+tile with the fewest rows may exceed the bytes."""
 
 
 def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
-    """Two design spaces: keys and values packed for each head, or all beforehand.
+    """Return two design spaces: keys and values are packed per head, or all in advance.
 
     A tile of rows goes through all stages. Products are accumulated in registers: rows times
-    panels of scores, and rows times vectors of values. What follows the attention in the kernel is
-    computed for a tile too.
+    panels of scores, and rows times vectors of values. The consumers of the attention in the kernel
+    are computed for each tile too.
     """
     last = inline_others(schedule, _STAGES)
     beforehand = schedule.copy()
@@ -67,11 +67,11 @@ def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
 
 
 def schedule_attention_in_tiles(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
-    """The same with the products of bfloat16 in matrix tiles, for each combination of tiles."""
+    """Return both design spaces with bfloat16 matrix tiles, for each combination of tiles."""
     last = inline_others(schedule, _STAGES)
     spaces = []
     for tiles in attention_tiles(schedule):
-        # TVM copies no schedule that has intrinsics.
+        # TVM cannot copy a schedule that has intrinsics.
         space, beforehand = schedule.copy(), schedule.copy()
         _pack(space, _tile(space, normal, last, tiles))
         _tile(beforehand, normal, last, tiles)
@@ -81,13 +81,13 @@ def schedule_attention_in_tiles(schedule: Schedule, normal: SBlockRV) -> list[Sc
 
 
 def _pack(schedule: Schedule, head: LoopRV | None = None) -> None:
-    """Pack keys and values: for each head, where its loop is given, or all beforehand."""
+    """Pack keys and values: for each head if its loop is given, otherwise all in advance."""
     for name in _PACKED:
         block = schedule.get_sblock(name)
         if head is not None:
             schedule.compute_at(block, head, preserve_unit_loops=True)
             if is_of_halves(schedule):
-                # LLVM takes 20 s for some hundred vectors of elements gathered one by one.
+                # LLVM takes 20 s for some hundred vectors whose elements are gathered singly.
                 schedule.annotate(schedule.get_loops(block)[1], "pragma_auto_unroll_max_step", 0)
     for name in _PACKED:
         block = schedule.get_sblock(name)
@@ -113,11 +113,11 @@ def _tile(
     row_bytes = 8 * _columns(schedule)
     tile_rows = sample(schedule, _tile_extents(extent, unit, row_bytes))
     if is_of_halves(schedule):
-        # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
+        # MetaSchedule cannot parallelize a loop around a decomposed reduction.
         batch = [schedule.fuse(*batch)]
         schedule.parallel(batch[-1])
         schedule.annotate(batch[-1], FINISHED, 1)
-        # Around all loops: one that is unrolled would bring the functions along many times.
+        # On the outermost loop: an unrolled loop would import the functions many times.
         dots = [half_dot(each) for each in sorted({LANES, lanes})]
         code = " ".join(str(imported_code(dot)) for dot in dots)
         schedule.annotate(batch[-1], IMPORTED, code if tiles is None else tiles.code)
@@ -131,7 +131,7 @@ def _tile(
     vectorize(schedule, normal)
     for name in _OF_A_TILE:
         of = copied.get(name)
-        # Behind a product what it is stored by, before it what it is loaded by.
+        # The stores follow a product, and the loads precede it.
         stages = [block(name)] if of is None else [of.sums, block(name), of.rows, of.columns]
         for stage in stages:
             schedule.compute_at(stage, tile, preserve_unit_loops=True)
@@ -150,13 +150,13 @@ def _tile(
 
 
 def _columns(schedule: Schedule) -> int:
-    """The scores of a row, padding included."""
+    """Return the number of scores in a row, padding included."""
     *_, panels, lanes = schedule.get(schedule.get_sblock("scores")).writes[0].source.shape
     return int(panels) * int(lanes)
 
 
 def _tile_extents(rows: int, unit: int, row_bytes: int) -> list[int]:
-    """The rows that a tile may have, ascending; ``rows`` is a multiple of ``unit``."""
+    """Return the candidate rows of a tile, ascending; ``rows`` is a multiple of ``unit``."""
     most = min(_MOST_TILE_ROWS, _MOST_TILE_BYTES // row_bytes)
     extents = [n for n in range(unit, rows + 1, unit) if rows % n == 0]
     return [n for n in extents if n <= most] or extents[:1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two products of an attention of bfloat16 in matrix tiles."""
+"""The two products of a bfloat16 attention in matrix tiles."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,20 +34,20 @@ class AttentionTiles:
 
     @property
     def rows(self) -> int:
-        """The rows that are multiplied together."""
+        """Number of rows that are multiplied together."""
         return self.of_keys.rows * self.of_keys.groups
 
     @property
     def code(self) -> str:
-        """The functions that set the configurations, in LLVM's language."""
+        """The functions that load the configurations, in LLVM IR."""
         return function_code(_HALF_BYTES, self.of_keys, self.of_values)
 
 
 def tiled_rows(extents: Extents) -> int | None:
-    """The rows of an attention with those that are added for tiles; None where they do not serve.
+    """Return the rows of an attention, padded for tiles; None if tiles do not apply.
 
-    They serve where the current target multiplies bfloat16 in tiles, depth and width fill a half of
-    a tile, and the vectors of a value are whole.
+    Tiles apply if the current target multiplies bfloat16 in tiles, both products fit them
+    (``product_geometry``), there are at least ``LANES`` rows, and ``LANES`` divides the width.
     """
     target = Target.current(allow_none=True)
     if target is None or extents.width % LANES or extents.rows < LANES:
@@ -61,7 +61,7 @@ def tiled_rows(extents: Extents) -> int | None:
 
 
 def attention_tiles(schedule: Schedule) -> list[AttentionTiles]:
-    """The combinations of tiles to choose from, the ones that should be fastest first."""
+    """Return the combinations of tiles to choose from, the fastest by estimate first."""
     scores, mixed = (schedule.get(schedule.get_sblock(name)) for name in ("scores", "mixed"))
     *_, rows, panels, _, depth = (int(axis.dom.extent) for axis in scores.iter_vars)
     *_, width, columns = (int(axis.dom.extent) for axis in mixed.iter_vars)
@@ -78,12 +78,12 @@ def attention_tiles(schedule: Schedule) -> list[AttentionTiles]:
 
 
 def _length(products: int) -> int:
-    """The products of a row of a tile."""
+    """Return the number of products in a row of a tile."""
     return next(n for n in range(2 * LANES, 0, -2) if products % n == 0)
 
 
 def panels_first(schedule: Schedule, scores: SBlockRV) -> None:
-    """Store the scores of a panel row by row, as tiles leave them."""
+    """Store the scores panel by panel, and each panel row by row, as tiles do."""
     axes = schedule.get(scores).iter_vars
 
     def order(*at: Any) -> list[Any]:
@@ -94,7 +94,7 @@ def panels_first(schedule: Schedule, scores: SBlockRV) -> None:
 
 
 def copy_keys(schedule: Schedule, scores: SBlockRV) -> TileCopies:
-    """The copies of queries and keys in tiles."""
+    """Make the tile copies of queries and keys."""
     count = len(schedule.get(scores).iter_vars)
     reads = [n for n in range(count) if n not in (count - 3, count - 2)]
     queries = _source(schedule, scores, count - 2)
@@ -102,7 +102,7 @@ def copy_keys(schedule: Schedule, scores: SBlockRV) -> TileCopies:
 
 
 def copy_values(schedule: Schedule, mixed: SBlockRV) -> TileCopies:
-    """The copies of weights and values in tiles."""
+    """Make the tile copies of weights and values."""
     count = len(schedule.get(mixed).iter_vars)
     reads = [n for n in range(count) if n != count - 2]
     weights = _source(schedule, mixed, count - 1)
@@ -110,7 +110,7 @@ def copy_values(schedule: Schedule, mixed: SBlockRV) -> TileCopies:
 
 
 def _source(schedule: Schedule, block: SBlockRV, rank: int) -> Any:
-    """The one of both factors that has so many axes."""
+    """Return the factor with a given number of axes."""
     sources = [read.source for read in schedule.get(block).reads]
     return next(each for each in sources if len(each.shape) == rank)
 
@@ -118,7 +118,7 @@ def _source(schedule: Schedule, block: SBlockRV, rank: int) -> Any:
 def multiply_keys(
     schedule: Schedule, scores: SBlockRV, copies: TileCopies, tile: MacroTile
 ) -> None:
-    """Multiply queries by panels of keys: several panels are tiles along an axis of their own."""
+    """Multiply queries by panels of keys; the panels of a tile group are a separate axis."""
     *_, rows, panels, lane, depth = schedule.get_loops(scores)
     around, group, in_tile = schedule.split(rows, [None, tile.groups, tile.rows])
     outer, several = schedule.split(panels, [None, tile.panels])
@@ -164,13 +164,13 @@ def multiply_values(
 
 
 def _step_parts(schedule: Schedule, loop: LoopRV, tile: MacroTile) -> list[int | None]:
-    """How a loop over products is split: in steps, unrolled ones, and those of an instruction."""
+    """Return the split of a reduction loop: steps, unrolled steps, products of an instruction."""
     steps = int(schedule.get(loop).extent) // tile.depth
     return [None, largest_part(steps, _MOST_UNROLLED), tile.depth]
 
 
 def _by_count(*loops: tuple[LoopRV, int]) -> tuple[list[LoopRV], list[LoopRV]]:
-    """The loops over several tiles, and those over one."""
+    """Partition the loops into loops over several tiles and loops over one tile."""
     several = [loop for loop, count in loops if count > 1]
     return several, [loop for loop, count in loops if count == 1]
 

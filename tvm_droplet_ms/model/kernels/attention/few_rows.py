@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of a few queries, as at each step of a decoder, whose keys and values lie in a cache.
+"""Attention of a few queries with cached keys and values, as in each step of a decoder.
 
-It is bound by the memory that keys and values are read from, so that they are read once, as they
-lie, and nothing is packed. A key's products with a query are added up lane by lane, and the lanes
-by halves.
+Reading keys and values from memory is the bottleneck. So they are read once and in place, and
+nothing is packed. The products of a key and a query are summed lane by lane, and the lanes by
+repeated halving.
 """
 
 import math
@@ -26,29 +26,29 @@ from .stages import (
 )
 
 FEW_ROWS_RULE = "tvm_droplet_ms.attention_of_few_rows"
-"""The schedule rule that the kernel asks for."""
+"""The schedule rule that the kernel requests."""
 
 LEAST_LANES = 4
-"""The shortest vectors that keys are read in."""
+"""Minimum lanes of the vectors in which keys are read."""
 
 _TOGETHER = (1, 2, 4)
-"""How many keys may be multiplied together."""
+"""Candidate numbers of keys that are multiplied together."""
 
 MOST_FEW_ROWS = 16
-"""The most rows, and vectors of sums, that the registers hold beside the factors."""
+"""Maximum rows, and vectors of sums, that fit in the registers besides the factors."""
 
 _OF_A_HEAD = (
     *("mixed", "total", "total_of_lane", "weights", "largest", "largest_of_lane"),
     *("scores", "products", "queries"),
 )
-"""The stages that are computed for a head, the last one first."""
+"""The stages that are computed for each head, the last one first."""
 
 
 class AsTheyLie(Packing):
-    """Keys and values are read where they are; the lanes of a vector are parts of a key."""
+    """Reads keys and values in place; the lanes of a vector hold parts of one key."""
 
     def scores(self, rows: int, queries: Element, keys: Element) -> te.Tensor:
-        """The products at indices of (*batch, rows, panels, lanes); see ``Packing``."""
+        """Compute the products, of shape (*batch, rows, panels, lanes); see ``Packing``."""
         one = self._extents
         vector = lanes_of(one.depth)
         part = te.reduce_axis((0, one.depth // vector), "part")
@@ -68,22 +68,22 @@ class AsTheyLie(Packing):
         )
 
     def values(self, values: Element) -> Element:
-        """The value itself."""
+        """Return the values unchanged."""
         return values
 
 
 def lanes_of(depth: int) -> int:
-    """The lanes of the vectors that a key consists of, or a value."""
+    """Return the lanes of the vectors of a key or a value."""
     return math.gcd(depth, LANES)
 
 
 def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
-    """The design space: how many keys, and vectors of values, are multiplied together."""
+    """Return one space over the numbers of keys and value vectors that are multiplied together."""
     block = schedule.get_sblock
     last = inline_others(schedule, (*_OF_A_HEAD, "normal"))
     *batch, rows, width = schedule.get_loops(normal)
     count, lanes = int(schedule.get(rows).extent), lanes_of(int(schedule.get(width).extent))
-    # MetaSchedule makes no loop parallel around a sum whose first values are set apart.
+    # MetaSchedule cannot parallelize a loop around a decomposed reduction.
     head = schedule.fuse(*batch)
     schedule.parallel(head)
     schedule.annotate(head, FINISHED, 1)
@@ -96,7 +96,7 @@ def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
     products_of_values(schedule, block("mixed"), count, lanes, MOST_FEW_ROWS // count)
     reduce_lanes(schedule)
     for name in ("largest_of_lane", "total_of_lane", "weights"):
-        # TVM unrolls an innermost loop over hundreds of panels, which compiles for seconds.
+        # TVM unrolls an innermost loop over hundreds of panels, which takes seconds to compile.
         row, panel, _ = schedule.get_loops(block(name))[-3:]
         schedule.reorder(panel, row)
     for name in ("queries", "weights"):
@@ -105,9 +105,9 @@ def schedule_few_rows(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
 
 
 def _products_of_keys(schedule: Schedule, count: int) -> None:
-    """Some keys at a time: sums in registers, and their lanes added up.
+    """Multiply some keys at a time: accumulate in registers, then sum the lanes.
 
-    ``count``: the rows.
+    ``count``: the number of rows.
     """
     scores, products = (schedule.get_sblock(name) for name in ("scores", "products"))
     together = sample(schedule, [n for n in _TOGETHER if n * count <= MOST_FEW_ROWS] or [1])
@@ -132,7 +132,7 @@ def _products_of_keys(schedule: Schedule, count: int) -> None:
 
 
 def _by_rows(schedule: Schedule, zeros: SBlockRV) -> tuple[LoopRV, LoopRV]:
-    """The loops over the first values of scores: rows, and the lanes of a panel."""
+    """Return the loops of the scores' initialization: over rows, and over the lanes of a panel."""
     *_, panel, columns, one, rows = schedule.get_loops(zeros)
     schedule.reorder(panel, rows, columns, one)
     return rows, schedule.fuse(columns, one)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pass that makes the attentions of a graph one kernel each."""
+"""The pass that fuses each attention of a graph into one kernel."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,13 +19,13 @@ from .operands import Operand
 
 
 def fuse_attention() -> tvm.transform.Pass:
-    """Make a pass that makes each attention of a graph one kernel.
+    """Make a pass that fuses each attention of a graph into one kernel.
 
-    An attention is a matmul of float32 whose result is scaled, masked, put through a softmax over
-    its last axis, and multiplied by values, each for this alone. Transposes, reshapes and slices
-    of its operands become part of the indices, and a transpose of its result part of the kernel.
-    For prepared graphs, in front of ``LegalizeOps``. What is not known is left as it is; what is
-    not used any more is left as dead code.
+    An attention is a float32 matmul whose result is scaled, masked, passed through a softmax over
+    its last axis, and multiplied by values. No intermediate result has another user. Transposes,
+    reshapes and slices of the operands become part of the indices, and a transpose of the result
+    becomes part of the kernel. The pass applies to prepared graphs, before ``LegalizeOps``. It
+    leaves other patterns unchanged, and leaves the replaced operators as dead code.
     """
 
     def fuse(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -43,7 +43,7 @@ def fuse_attention() -> tvm.transform.Pass:
 
 @relax.expr_functor.mutator
 class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
-    """Replaces the result of each attention that was found."""
+    """Replaces the result of each attention in ``found``."""
 
     found: Mapping[Var, Attention]
     halves: bool
@@ -85,7 +85,7 @@ class _Fuser(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def element_of(tensor: te.Tensor, factor: Operand) -> Callable[..., Any]:
-    """Make a function that gives the element of a factor at indices of the kernel's."""
+    """Make a function from the kernel's indices to an element of a factor."""
     view = factor.view
     variables = [tirx.Var(f"i{n}", "int32") for n in range(len(view.shape))]
     analyzer = Analyzer()

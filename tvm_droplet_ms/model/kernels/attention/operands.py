@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The factors of an attention: how they lie in what is computed before."""
+"""The factors of an attention, as views of earlier tensors."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +25,10 @@ Operation = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor of an attention: ``scale`` times a view of what is computed before.
+    """A factor of an attention: ``scale`` times a view of an earlier tensor.
 
-    ``heads``: how many heads each row of the kernel's joins; of a mask, whose view has an axis more
-    for them, in front of the rows.
+    ``heads``: the number of heads that the kernel's rows join. It is above 1 only for a mask, whose
+    view then has an additional axis for the heads before the rows.
     """
 
     source: Expr
@@ -38,23 +38,23 @@ class Operand:
 
 
 def shape_of(expr: Expr) -> Shape:
-    """The shape of a tensor; empty where it is not known."""
+    """Return the shape of a tensor; empty if it is not known."""
     return static_shape(expr) or ()
 
 
 def scalar_of(bindings: Bindings, expr: Expr) -> float | None:
-    """The value of a constant of one element."""
+    """Return the value of a constant with one element; None for anything else."""
     array = array_of(bindings.value_of(expr))
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def operand_of(bindings: Bindings, expr: Expr, shape: Shape, *, may_scale: bool = True) -> Operand:
-    """How a factor of a product lies in what is computed before.
+    """Return a factor of a product as a view of an earlier tensor.
 
-    ``shape``: its shape in the kernel, which differs in the batches' axes at most.
+    ``shape``: its shape in the kernel, which differs at most in the batch axes.
     """
     steps = list(_steps(bindings, expr, may_scale))
-    # As far back as no element has to be moved.
+    # Go back as far as possible without moving elements.
     for count in range(len(steps), -1, -1):
         source = steps[count - 1].source if count else expr
         viewed = Viewed(shape_of(source))
@@ -67,11 +67,11 @@ def operand_of(bindings: Bindings, expr: Expr, shape: Shape, *, may_scale: bool 
 
 
 def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
-    """How a mask lies in its tensor.
+    """Return a mask as a view of its tensor.
 
-    ``own``: the shape that it is broadcast to. ``shape``: that of the scores in the kernel, which
-    differs in the batches' axes, and in rows that are those of several heads, at most. None where
-    the mask of a batch has no place of its own.
+    ``own``: the shape to which it is broadcast. ``shape``: the shape of the scores in the kernel.
+    It differs at most in the batch axes, and in rows that join several heads. Returns None if the
+    mask has no view with this shape.
     """
     viewed = Viewed(shape_of(expr))
     if not viewed.apply(lambda array: np.broadcast_to(array, own)):
@@ -88,12 +88,12 @@ def mask_of(expr: Expr, own: Shape, shape: Shape) -> Operand | None:
 
 
 def _reshape_to(shape: Shape) -> Operation:
-    # By position: its name is newer than NumPy 2.0.
+    # Pass the shape by position: NumPy 2.0 does not have its keyword yet.
     return lambda array: array.reshape(shape)
 
 
 class Step(NamedTuple):
-    """An operation on arrays and a factor: what a value is of its source."""
+    """A step from a source to a value: an operation on arrays, and a factor."""
 
     source: Expr
     operation: Operation
@@ -101,7 +101,7 @@ class Step(NamedTuple):
 
 
 def _steps(bindings: Bindings, expr: Expr, may_scale: bool) -> Iterator[Step]:
-    """The steps that an operand is the result of, the last one first."""
+    """Yield the steps that compute an operand, the last one first."""
     while True:
         value = bindings.value_of(expr)
         step = _step(bindings, value)
@@ -118,7 +118,7 @@ def _is_float(expr: Expr) -> bool:
 
 
 def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
-    """The step of a multiplication or division by a number; None for others."""
+    """Return the step of a multiplication or division by a constant; None for other values."""
     name = operator_name(value)
     if name not in ("relax.multiply", "relax.divide"):
         return None
@@ -132,7 +132,7 @@ def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
 
 
 def _step(bindings: Bindings, value: Expr) -> Step | None:
-    """The step of a value that may move no element; None for others."""
+    """Return the step of an operation that may be a view; None for other values."""
     name = operator_name(value)
     if name == CAST and is_float32(value) and str(value.args[0].ty.dtype) in HALVES:
         return Step(value.args[0], lambda array: array)
@@ -148,7 +148,7 @@ def _step(bindings: Bindings, value: Expr) -> Step | None:
         number = array_of(bindings.value_of(value.args[1]))
         if number is not None and number.ndim == 0:
             axis = int(value.attrs.axis) % value.args[0].ty.ndim
-            # Outside, its result depends on its mode.
+            # For indices out of bounds, the result depends on the mode.
             if 0 <= int(number) < (*shape_of(value.args[0]), 0)[axis]:
                 return Step(value.args[0], partial(_part, axis=axis, part=int(number)))
     if name == "relax.strided_slice":
@@ -157,7 +157,7 @@ def _step(bindings: Bindings, value: Expr) -> Step | None:
 
 
 def _slice_step(value: relax.Call) -> Step | None:
-    """The step to a slice of known bounds."""
+    """Return the step to a slice; None if its bounds are not constant."""
     numbers = [getattr(each, "fields", [None]) for each in value.args[1:]]
     if not all(isinstance(number, IntImm) for each in numbers for number in each):
         return None
@@ -167,7 +167,7 @@ def _slice_step(value: relax.Call) -> Step | None:
 
 
 def _split_step(split: relax.Call, number: int) -> Step | None:
-    """The step to a part of a split."""
+    """Return the step to one part of a split; None if the shape is not known."""
     shape = shape_of(split.args[0])
     if not shape:
         return None

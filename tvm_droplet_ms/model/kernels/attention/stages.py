@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the design spaces of attention share."""
+"""Schedule steps that the design spaces of attention share."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from ....design_space.register_tiles.tiling import FINISHED, perfect_tile
 from .attention_packing import LANES, PAIR
 
 _MOST_VECTORS = 4
-"""The most vectors of values that are computed together."""
+"""Maximum number of value vectors that are computed together."""
 
 _MOST_COLUMNS = 512
-"""The most values that are kept in the first cache while they serve all rows of a tile."""
+"""Maximum number of values that stay in the L1 cache while all rows of a tile use them."""
 
 
 def inline_others(schedule: Schedule, stages: Sequence[str]) -> SBlockRV:
-    """Inline what is no stage, and return the block of the result."""
+    """Inline all blocks that are not stages, and return the block of the result."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     *others, last = [block for block in blocks if schedule.get(block).name_hint not in stages]
     for block in others:
@@ -28,7 +28,7 @@ def inline_others(schedule: Schedule, stages: Sequence[str]) -> SBlockRV:
 
 
 def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
-    """Sample one of some numbers, each as likely."""
+    """Sample one of the candidates with equal probability."""
     share = 1.0 / len(candidates)
     return schedule.sample_categorical(candidates, [share] * len(candidates))
 
@@ -42,8 +42,8 @@ def products_of_values(
 ) -> None:
     """Multiply weights by values: rows times vectors of a value, in registers.
 
-    ``together``: the rows that are multiplied together. ``lanes``: of a vector. ``most``: of a
-    row's vectors together.
+    ``together``: the number of rows that are multiplied together. ``lanes``: the lanes of a vector.
+    ``most``: the maximum vectors of a row that are multiplied together.
     """
     *_, rows, width, columns = schedule.get_loops(mixed)
     row, register_row = schedule.split(rows, [None, together])
@@ -63,10 +63,10 @@ def products_of_values(
 
 
 def tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: int) -> None:
-    """Add up pairs of bfloat16 by an intrinsic.
+    """Sum products of bfloat16 pairs with an intrinsic.
 
-    ``loops``: the outermost one that adds up; the one around the loop over so many ``lanes``; and
-    that loop, around one over the pair.
+    ``loops``: the outermost reduction loop; the loop around the loop over ``lanes``; and the loop
+    over ``lanes``, which contains the loop over the pair.
     """
     sums, around, lane = loops
     register_dots()
@@ -79,30 +79,30 @@ def tensorize(schedule: Schedule, loops: tuple[LoopRV, LoopRV, LoopRV], lanes: i
 
 
 def half_dot(lanes: int) -> Dot:
-    """The intrinsic that adds up pairs of bfloat16."""
+    """Return the intrinsic that sums products of bfloat16 pairs."""
     return Dot(lanes, PAIR, HALF, HALF)
 
 
 def vectorize(schedule: Schedule, block: SBlockRV, lanes: int = LANES) -> None:
-    """Vectorize the innermost loop of a block, in vectors of so many floats where they fit."""
+    """Vectorize the innermost loop of a block by the GCD of its extent and ``lanes``."""
     loop = schedule.get_loops(block)[-1]
     extent = int(schedule.get(loop).extent)
     schedule.vectorize(schedule.split(loop, [None, math.gcd(extent, lanes)])[1])
 
 
 def is_of_halves(schedule: Schedule) -> bool:
-    """True if the products are of bfloat16."""
+    """Return whether the products are in bfloat16."""
     (queries,) = schedule.get(schedule.get_sblock("queries")).writes
     return str(queries.source.dtype) == HALF
 
 
 def reduce_lanes(schedule: Schedule) -> None:
-    """Reduce the rows of scores lane by lane, and then the lanes."""
+    """Schedule the row reductions of scores: lane by lane, and then over the lanes."""
     for name in ("largest_of_lane", "total_of_lane"):
         *_, lane, panel = schedule.get_loops(schedule.get_sblock(name))
         schedule.reorder(panel, lane)
         schedule.vectorize(lane)
     for name in ("largest", "total"):
-        # Vectors of rows would gather their lanes. MetaSchedule leaves loops with a mark alone.
+        # Vectors over rows would gather their lanes. MetaSchedule leaves annotated loops alone.
         loop = schedule.get_loops(schedule.get_sblock(name))[-1]
         schedule.annotate(loop, "is_scalar", 1)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped convolutions, and those that read shuffled channels."""
+"""Grouped convolutions, including ones that read shuffled channels."""

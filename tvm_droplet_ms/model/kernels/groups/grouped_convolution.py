@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The legalization of NHWC convolutions: grouped ones have an axis for the groups."""
+"""Legalization of NHWC convolutions: grouped convolutions get an axis over the groups."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +30,13 @@ _NAME = "grouped_conv2d"
 def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalize ``relax.nn.conv2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
-    A grouped convolution in NHWC with HWIO weights becomes `packed_convolution`, if its weights are
-    constant and a group has enough outputs, or else `grouped_convolution`. One of bfloat16, or of
-    bytes whose map gets more rows for matrix tiles, becomes `half_convolution`. Everything else is
-    legalized by TVM: one group, other layouts, and groups of one input channel (depthwise), which
-    TVM's form suits. ``builder``: the builder that emits the kernel. ``call``: a call of
-    ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself where TVM cannot legalize it.
+    A grouped convolution in NHWC with HWIO weights becomes `packed_convolution` if its weights are
+    constant and a group has enough outputs, and `grouped_convolution` otherwise. A convolution of
+    bfloat16, or of bytes whose map is padded for matrix tiles, becomes `half_convolution`. TVM
+    legalizes everything else: one group, other layouts, and groups of one input channel
+    (depthwise), for which TVM's form works well. ``builder``: the builder that emits the kernel.
+    ``call``: a call of ``relax.nn.conv2d``. Returns a ``call_tir``, or the call itself if TVM
+    cannot legalize it.
     """
     if is_half_convolution(call) or has_tiled_map(call):
         return call_half_convolution(builder, call)
@@ -53,7 +54,7 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def is_grouped(call: Any) -> bool:
-    """True if a convolution has several groups of several inputs, in NHWC, HWIO and NHWC."""
+    """Return whether an NHWC and HWIO convolution has several groups of several inputs."""
     attributes = call.attrs
     return (
         int(attributes.groups) > 1
@@ -65,7 +66,7 @@ def is_grouped(call: Any) -> bool:
 
 
 def is_packable(call: Any) -> bool:
-    """True if a grouped convolution has constant weights, and groups of enough outputs."""
+    """Return whether a grouped convolution has constant weights and enough outputs per group."""
     weights = array_of(call.args[1])
     return weights is not None and weights.shape[3] // int(call.attrs.groups) >= LEAST_OUTPUTS
 
@@ -77,7 +78,7 @@ def call_packed(
 
     - ``builder``: the builder that emits the kernel.
     - ``call``: a call of ``relax.nn.conv2d``, ``is_packable``.
-    - ``data``: what to convolve.
+    - ``data``: the images to convolve.
     - ``shuffle``: the groups of the channel shuffle between `data` and the convolution; 1 for none.
 
     Returns a ``call_tir``.
@@ -110,13 +111,14 @@ def grouped_convolution(
 
     TOPI computes the input channel from the output channel by a division
     (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
-    With an axis for the groups, a tile lies in one group and its loop can be vectorized.
+    With an axis over the groups, a tile lies in one group and its loop can be vectorized.
 
-    - ``data``: of shape (batch, height, width, in_channels).
-    - ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
-    - ``groups``: divides the input and the output channels.
-    - ``strides``, ``dilation``: for the height and the width.
-    - ``padding``: zeros at the top, left, bottom and right.
+    - ``data``: images of shape (batch, height, width, in_channels).
+    - ``weights``: an array of shape (kernel_height, kernel_width, in_channels / groups,
+      out_channels).
+    - ``groups``: a divisor of the input and the output channels.
+    - ``strides``, ``dilation``: values for the height and the width.
+    - ``padding``: the zeros at the top, left, bottom and right.
 
     Returns values of shape (batch, out_height, out_width, out_channels).
     """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Grouped convolutions whose weights are packed for vectors of a group's outputs.
 
-The outputs of a group are often no multiple of a vector, such as 34. Tiles are divisors of them:
-17 or 34 leave much of a vector unused, or take several instructions for one. So a group computes
-some outputs more, with weights of zero, and the join of the groups leaves them out.
+The number of outputs of a group is often not a multiple of a vector, for example 34. Tiles are
+divisors of it: 17 or 34 leave much of a vector unused, or take several instructions for one vector.
+So a group computes some additional outputs with zero weights, and the join of the groups drops
+them.
 """
 
 from collections.abc import Sequence
@@ -19,23 +20,23 @@ from ....design_space.register_tiles.tiling import perfect_tile
 from ..pool_rules import elementwise_chain
 
 PACKED_RULE = "tvm_droplet_ms.packed_groups"
-"""The rule that the reduction asks for."""
+"""The schedule rule that the reduction requests."""
 
 _MOST_ROWS, _MOST_COLUMNS, _MOST_VECTORS, _MOST_INPUTS = 4, 16, 8, 8
 _MOST_LANES = 144
 
 VECTOR = 16
-"""The floats of the widest vectors."""
+"""Number of floats in the widest vectors."""
 
 LEAST_OUTPUTS = 8
-"""The outputs of a group, of which fewer fill too little of a vector."""
+"""Minimum outputs of a group: fewer fill too little of a vector."""
 
 
 def lanes_for(outputs: int, widest: int = VECTOR) -> int:
-    """The floats of a vector for so many outputs of a group.
+    """Return the number of floats per vector for a number of outputs of a group.
 
-    ``outputs``: positive. ``widest``: the floats of a vector register: of short ones eight are
-    taken where they leave fewer lanes empty.
+    ``outputs``: positive. ``widest``: the floats in a vector register. If registers are shorter
+    than ``VECTOR``, returns 8 where that leaves fewer lanes empty.
     """
     half = VECTOR // 2
     is_fuller = widest < VECTOR and -outputs % half < -outputs % VECTOR
@@ -47,10 +48,10 @@ def pack_weights(
 ) -> "np.ndarray[Any, Any]":
     """Pack the weights of a grouped convolution.
 
-    ``weights``: of shape (kernel_height, kernel_width, in_channels / groups, out_channels).
-    ``groups``: divides the output channels. ``widest``: see ``lanes_for``. Returns values of shape
-    (groups, kernel_height, kernel_width, in_channels / groups, vectors, lanes). What the last
-    vector of a group has more than the group is zero.
+    ``weights``: an array of shape (kernel_height, kernel_width, in_channels / groups,
+    out_channels). ``groups``: a divisor of the output channels. ``widest``: see ``lanes_for``.
+    Returns values of shape (groups, kernel_height, kernel_width, in_channels / groups, vectors,
+    lanes). The excess lanes of a group's last vector are zero.
     """
     outputs = weights.shape[3] // groups
     lanes = lanes_for(outputs, widest)
@@ -80,7 +81,7 @@ def padded_images(
 
 
 def reduction_axes(extents: Sequence[int]) -> list[tirx.IterVar]:
-    """The axes over the rows, columns and inputs of a kernel."""
+    """Return the reduction axes over the rows, columns and inputs of a kernel."""
     names = ("ry", "rx", "rc")
     return [te.reduce_axis((0, n), name=name) for n, name in zip(extents, names, strict=True)]
 
@@ -97,13 +98,13 @@ def packed_convolution(
 ) -> te.Tensor:
     """Convolve group by group, a vector of a group's outputs at a time.
 
-    - ``data``: of shape (batch, height, width, in_channels).
+    - ``data``: images of shape (batch, height, width, in_channels).
     - ``weights``: the result of ``pack_weights``.
-    - ``strides``, ``dilation``: for the height and the width.
-    - ``padding``: zeros at the top, left, bottom and right.
-    - ``shuffle``: the groups of a channel shuffle in front of the convolution, which is then part
-      of the index: the shuffle splits the channels into (shuffle, in_channels / shuffle) and swaps
-      the two. 1 for none. Divides in_channels.
+    - ``strides``, ``dilation``: values for the height and the width.
+    - ``padding``: the zeros at the top, left, bottom and right.
+    - ``shuffle``: the groups of a channel shuffle before the convolution, a divisor of in_channels;
+      1 for no shuffle. The shuffle splits the channels into (shuffle, in_channels / shuffle) and
+      swaps the two axes. It becomes part of the index.
 
     Returns values of shape (batch, out_height, out_width, groups * outputs).
     """
@@ -137,12 +138,12 @@ def packed_convolution(
 
 
 def schedule_packed(schedule: Schedule, grouped: SBlockRV) -> list[Schedule]:
-    """Two design spaces: the groups inside of the tiles of pixels, or outside.
+    """Return two design spaces: the group loop is inside the tiles of pixels, or outside.
 
-    A tile of pixels and vectors of one group is accumulated in registers. What follows the
-    convolution is computed for a tile of pixels and all outputs of a group. MetaSchedule tiles the
-    axes of a reduction alike, and would split the lanes of a vector: a random point then has most
-    often no register tile.
+    A tile of pixels and vectors of one group is accumulated in registers. The consumers of the
+    convolution are computed for a tile of pixels and all outputs of a group. MetaSchedule's own
+    rule tiles all axes of a reduction alike, and would split the lanes of a vector: most random
+    points would then have no register tile.
     """
     chain = elementwise_chain(schedule, grouped)
     if chain is None:
@@ -180,9 +181,9 @@ def _tile(schedule: Schedule, grouped: SBlockRV, last: SBlockRV, groups_first: b
 
 
 def _vector(schedule: Schedule, outputs: LoopRV) -> LoopRV:
-    """The loop over all outputs of a group, or a part of them where they are many.
+    """Return the loop over all outputs of a group, or over a part if there are many outputs.
 
-    LLVM makes vectors of registers of it, and a shorter one at its end.
+    LLVM splits its vector into registers, with a shorter one at the end.
     """
     extent = int(schedule.get(outputs).extent)
     fitting = [part for part in range(1, min(extent, _MOST_LANES) + 1) if extent % part == 0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channel shuffles that grouped convolutions read through."""
+"""Fuses channel shuffles into grouped convolutions."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from .grouped_convolution import call_packed, is_grouped, is_packable
 
 
 def read_shuffled() -> tvm.transform.Pass:
-    """Make a pass that makes a channel shuffle and the grouped convolution behind it one kernel.
+    """Make a pass that fuses a channel shuffle and the grouped convolution after it.
 
-    The kernel's inputs are scalars, so that their order costs nothing: the shuffle becomes part of
-    their index. For prepared graphs, in front of ``LegalizeOps``. It leaves the shuffle as dead
-    code where nothing else uses it.
+    The kernel reads its inputs as scalars, so their order costs nothing: the shuffle becomes part
+    of the index. The pass applies to prepared graphs, before ``LegalizeOps``. A shuffle without
+    other users remains as dead code.
     """
 
     def read(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of bfloat16: a convolution whose padding stays in it, and a product of any rows."""
+"""bfloat16 kernels: convolutions padded in bfloat16, products with any row count, and pools."""

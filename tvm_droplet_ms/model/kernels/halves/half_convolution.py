@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolution of bfloat16, or of bytes, whose padded images are copied bit by bit.
+"""Convolutions of bfloat16 or bytes whose padding copies the images as raw bits.
 
-TVM computes with bfloat16 in float32 (``BF16ComputeLegalize``), and so it converts each number that
-it pads to float32 and back. For matrix tiles a map may get more rows and lines than it has: see
-``padded_map``.
+TVM computes bfloat16 in float32 (``BF16ComputeLegalize``), so its padding converts each number to
+float32 and back. For matrix tiles, a map may be extended by rows and lines: see ``padded_map``.
 """
 
 from collections.abc import Sequence
@@ -23,13 +22,13 @@ _BITS = {HALF: "uint16"}
 
 
 def is_half_convolution(call: Any) -> bool:
-    """True if a convolution of bfloat16 to float32 has one group, in NHWC with HWIO weights."""
+    """Return whether a convolution is bfloat16 to float32, with one group, in NHWC and HWIO."""
     types = {str(operand.ty.dtype) for operand in call.args}
     return types == {HALF} and str(call.ty.dtype) == "float32" and _is_plain(call)
 
 
 def has_tiled_map(call: Any) -> bool:
-    """True if matrix tiles want another map than that of a convolution of bytes."""
+    """Return whether matrix tiles need an extended map for a convolution of bytes."""
     types = [str(operand.ty.dtype) for operand in call.args]
     is_of_bytes = {*types} <= {*BYTES} and str(call.ty.dtype) == "int32"
     if not is_of_bytes or not _is_plain(call):
@@ -46,7 +45,7 @@ def _is_plain(call: Any) -> bool:
 
 
 def _map(call: Any) -> tuple[int, int]:
-    """The lines and the rows of the map to compute."""
+    """Return the lines and rows of the map to compute."""
     lines, rows, outputs = (int(extent) for extent in list(call.ty.shape)[1:])
     target = Target.current(allow_none=True)
     if target is None:
@@ -86,8 +85,8 @@ def half_convolution(
 ) -> te.Tensor:
     """Convolve images of shape (batch, height, width, inputs) with HWIO weights.
 
-    ``padding``: zeros at the top, left, bottom and right. ``computed``: the lines and rows of the
-    map to compute; more than it has are dropped. Returns float32, or int32 of bytes.
+    ``padding``: the zeros at the top, left, bottom and right. ``computed``: the lines and rows of
+    the map to compute; excess ones are dropped. Returns float32 for bfloat16, and int32 for bytes.
     """
     kernel = [int(extent) for extent in weights.shape[:2]]
     reach = [(extent - 1) * step + 1 for extent, step in zip(kernel, dilation, strict=True)]

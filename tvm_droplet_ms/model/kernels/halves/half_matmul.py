@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of bfloat16 with a number of rows that no tile divides, such as the 197 of a ViT.
+"""bfloat16 products with a number of rows that no tile divides, such as the 197 rows of a ViT.
 
-A tile of one row loads a vector for each instruction. So some rows are computed twice: the product
-has as many as tiles divide, of which the last ones are copies. Matrix tiles read their rows in
-memory, so that there the data are copied, with rows of zeros behind them; bytes, too.
+A tile of one row loads a vector for each instruction. So the product is extended to a number of
+rows that tiles divide, and the additional rows are copies of the last one. Matrix tiles read their
+rows from memory. For them the data are copied and extended by rows of zeros, for bytes too.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,20 @@ from ..attention.attention_compute import row_unit
 from ..attention.attention_packing import at_most
 
 _TILES = range(4, 15)
-"""The rows of a good tile."""
+"""Row counts of good tiles."""
 
 _LEAST_ROWS = 16
 
 _FEWEST_TILED = 8
-"""The fewest rows that are computed in matrix tiles."""
+"""Minimum rows for matrix tiles."""
 
 
 def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalize ``relax.matmul``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.matmul``. Returns a
-    ``call_tir``. All but products of bfloat16 with a matrix, of rows that need it, are left to TVM.
+    ``call_tir``. TVM legalizes everything except products with a matrix, of bfloat16 or bytes,
+    whose rows need padding.
     """
     rows = _rows(call)
     tiled = None if rows is None else _tiled_rows(call, rows)
@@ -52,7 +53,7 @@ def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def _tiled_rows(call: Any, rows: int) -> int | None:
-    """The rows that matrix tiles want; None where they do not multiply it."""
+    """Return the rows that matrix tiles need; None if matrix tiles do not apply."""
     target = Target.current(allow_none=True)
     if target is None or rows < _FEWEST_TILED:
         return None
@@ -62,7 +63,7 @@ def _tiled_rows(call: Any, rows: int) -> int | None:
 
 
 def _rows(call: Any) -> int | None:
-    """The rows of a product of bfloat16 or bytes with a matrix; None for any other."""
+    """Return the rows of a product of bfloat16 or bytes with a matrix; None for other products."""
     shapes = [static_shape(operand) for operand in call.args]
     types = [str(each.ty.dtype) for each in call.args]
     sums = {"float32": (HALF,), "int32": BYTES}.get(str(call.ty.dtype), ())
@@ -76,15 +77,15 @@ def _rows(call: Any) -> int | None:
 
 
 def _is_middle_one(shape: Sequence[int]) -> bool:
-    """True if rows lie an axis further out, as of a sequence of batches of one."""
+    """Return whether the row axis is one axis further out, as in sequences of batch size 1."""
     return len(shape) > 2 and shape[-2] == 1
 
 
 def tiled_matmul(data: te.Tensor, weights: te.Tensor, computed: int) -> te.Tensor:
     """Multiply data of shape (..., rows, depth) with weights of (depth, columns).
 
-    ``computed``: the rows to compute; more than there are are dropped. Returns float32, or int32 of
-    bytes.
+    ``computed``: the rows to compute; excess rows are dropped. Returns float32 for bfloat16, and
+    int32 for bytes.
     """
     shape = [int(extent) for extent in data.shape]
     axis = len(shape) - (3 if _is_middle_one(shape) else 2)
@@ -110,7 +111,7 @@ def tiled_matmul(data: te.Tensor, weights: te.Tensor, computed: int) -> te.Tenso
 
 
 def half_matmul(data: te.Tensor, weights: te.Tensor) -> te.Tensor:
-    """Multiply data of shape (..., rows, depth) with weights of (depth, columns); in float32."""
+    """Multiply data of shape (..., rows, depth) with weights of (depth, columns), in float32."""
     *batch, rows, depth = (int(extent) for extent in data.shape)
     columns = int(weights.shape[1])
     unit = row_unit(rows)

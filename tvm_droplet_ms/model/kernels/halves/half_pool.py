@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Largest values of windows of bfloat16, by their bits.
+"""Max pooling of bfloat16 on raw bits.
 
 TVM compares bfloat16 in float32 (``BF16ComputeLegalize``): it converts each number of each window,
-and the result back. As signed words, bits whose lower fifteen are flipped in negative numbers are
-in the order of the numbers.
+and converts the result back. Here the lower fifteen bits of negative numbers are flipped. As signed
+words, the bits then have the order of the numbers.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def legalize_max_pool(builder: relax.BlockBuilder, call: Any) -> Any:
     """Legalize ``relax.nn.max_pool2d``; for ``LegalizeOps(customize_legalize_map=...)``.
 
     ``builder``: the builder that emits the kernel. ``call``: a call of ``relax.nn.max_pool2d``.
-    Returns a ``call_tir``. All but pools of bfloat16 are left to TVM.
+    Returns a ``call_tir``. TVM legalizes all pools except bfloat16 ones.
     """
     attrs = call.attrs
     if str(call.ty.dtype) != HALF or attrs.out_layout != attrs.layout:
@@ -44,12 +44,12 @@ def legalize_max_pool(builder: relax.BlockBuilder, call: Any) -> Any:
 
 
 def half_max_pool(data: te.Tensor, **geometry: Any) -> te.Tensor:
-    """The largest values of windows; ``geometry``: as of ``topi.nn.pool2d``."""
+    """Return the maximum of each window; ``geometry``: the arguments of ``topi.nn.pool2d``."""
     keys = te.compute(
         data.shape, lambda *at: _flipped(tirx.reinterpret(_WORD, data(*at))), name="keys"
     )
     largest = topi.nn.pool2d(keys, pool_type="max", **geometry)
-    # Padding is the least word, which is the key of a NaN.
+    # Padding is the smallest word, which is the key of a NaN.
     lowest = tirx.const(_KEY_OF_MINUS_INFINITY, _WORD)
     return te.compute(
         largest.shape,
@@ -59,6 +59,6 @@ def half_max_pool(data: te.Tensor, **geometry: Any) -> te.Tensor:
 
 
 def _flipped(bits: Any) -> Any:
-    """Bits in the order of the numbers, and the bits of numbers from such."""
+    """Convert bits to ordered keys, or ordered keys back to bits."""
     signs = tirx.shift_right(bits, tirx.const(_SIGN_BIT, _WORD))
     return bits ^ (signs & tirx.const(_MAGNITUDE, _WORD))

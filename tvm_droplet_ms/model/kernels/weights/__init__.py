@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the weights of kernels: where they are found, and how large they are."""
+"""Kernels for packed weights, and marks for cached and for small weights."""

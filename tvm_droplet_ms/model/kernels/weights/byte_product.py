@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of rows of bytes and packed weights of a few bits, by VNNI.
+"""A product of rows of bytes and packed low-bit weights, with VNNI.
 
-Each block of a row has a scale of its own, as ``accuracy_level=4`` of ONNX Runtime's
-``MatMulNBits`` asks for (``mlas/lib/sqnbitgemm.h``). Sums of a block are exact. The kernel reads
-weights as fast as the memory has them, and there is nothing to search.
+Each block of a row has its own scale, as in ``accuracy_level=4`` of ONNX Runtime's ``MatMulNBits``
+(``mlas/lib/sqnbitgemm.h``). The sums of a block are exact. The kernel reads weights at memory
+bandwidth, so there is nothing to search.
 """
 
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ from .packing import LANES, TOGETHER, WORD
 
 _DOT = "llvm.x86.avx512.vpdpbusd.512"
 _FEW_ROWS, _TILE_ROWS, _MOST_SUMS = 7, 4, 4
-"""Up to so many rows are computed together; of more rows, so many; and the vectors of sums that
-were fastest for a few rows: rows times panels."""
+"""Maximum rows that are computed together as one tile, rows of a tile for more rows, and maximum
+vectors of sums for few rows (rows times panels), the fastest measured."""
 
 
 def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
-    """Make the kernel, which is scheduled.
+    """Make the scheduled kernel.
 
-    - ``types``: those of the rows as bytes, (rows, depth); of the scale and the sum of each block
-      of them, (rows, blocks); and of the words, scales and zeros of ``Packed``.
-    - ``bits``: of a number.
+    - ``types``: the tensor types of the byte rows, (rows, depth); of the scale and the sum of each
+      of their blocks, (rows, blocks); and of the words, scales and zeros of ``Packed``.
+    - ``bits``: the bits of a number.
 
-    It returns values of shape (rows, columns), the columns of all panels.
+    The kernel returns values of shape (rows, columns), with the columns of all panels.
     """
     shapes = [[int(extent) for extent in kind.shape] for kind in types]
     (count, depth), (panels, blocks, *_) = shapes[0], shapes[3]
@@ -52,7 +52,7 @@ def byte_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
                 T.writes(whole(result, of_result))
                 with T.parallel(0, panels // together) as outer:
                     with T.serial(0, -(-count // rows)) as step:
-                        # The last step computes some rows of the one before once more.
+                        # The last step recomputes some rows of the previous step.
                         first = T.min(step * rows, count - rows)
                         tile.compute(first, outer * together, blocks)
         kernel = builder.get()
@@ -69,10 +69,10 @@ def _wide(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some rows times some panels, whose sums are kept in registers.
+    """A tile of rows times panels, whose sums are kept in registers.
 
-    ``buffers``: the arguments and the result of the kernel. ``rows``, ``panels``: of the tile.
-    ``block``: the rows of the weights in a block. ``bits``: of a number.
+    ``buffers``: the arguments and the result of the kernel. ``rows``, ``panels``: the extents of
+    the tile. ``block``: the rows of the weights in a block. ``bits``: the bits of a number.
     """
 
     buffers: tuple[Any, ...]
@@ -82,7 +82,7 @@ class _Tile:
     bits: int
 
     def compute(self, row: Any, panel: Any, blocks: int) -> None:
-        """Write the statements that compute the tile of a first row and a first panel."""
+        """Emit the statements that compute the tile from a first row and a first panel on."""
         _, of_blocks, sums, words, scales, zeros, result = self.buffers
         total, part = (
             T.alloc_buffer((self.rows, self.panels, LANES), kind, scope="local")
@@ -111,7 +111,7 @@ class _Tile:
             T.buffer_store(result, total[m, p, _VECTOR], [row + m, column])
 
     def _add_word(self, part: Any, p: int, packed: Any, row: Any, first: Any) -> None:
-        """Add the products of a vector of words: four rows of the weights at a time.
+        """Add the products of a vector of words, four rows of the weights at a time.
 
         ``first``: the first of these rows.
         """
@@ -130,6 +130,6 @@ class _Tile:
 
 
 def _mask(bits: int) -> Any:
-    """A number of so many ones in each byte of a word."""
+    """Return a word whose bytes each have the lowest ``bits`` bits set."""
     ones = bytes([(1 << bits) - 1] * TOGETHER)
     return tirx.const(int.from_bytes(ones, "little", signed=True), "int32")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product of a few rows of floats and packed weights of a few bits.
+"""A product of a few rows of floats and packed low-bit weights.
 
-It is bound by the memory that the weights are read from, so that they are unpacked in registers. A
-block is ``scale * sum(x * (number - zero))``. Sums of ``x * number`` and of ``x`` would cancel each
-other: the mean of a row times a large zero point loses digits.
+Reading the weights from memory is the bottleneck, so they are unpacked in registers. A block is
+``scale * sum(x * (number - zero))``. Separate sums of ``x * number`` and ``x`` would cancel: the
+mean of a row times a large zero point loses digits.
 """
 
 from collections.abc import Sequence
@@ -19,25 +19,25 @@ from ..attention.stages import inline_others, sample, vectorize
 from .packing import LANES, TOGETHER, WORD
 
 NARROW_RULE = "tvm_droplet_ms.narrow_product"
-"""The schedule rule that the kernel asks for."""
+"""The schedule rule that the kernel requests."""
 
 _BY_RULE = {"schedule_rule": "None"}
 _STAGES = ("parts", "product")
 _PANELS, _WORDS = (2, 4, 8), (1, 2, 4)
-"""The panels, and the words of each, that may be unpacked together. One panel alone took 2.6 times
-as long."""
+"""Candidate numbers of panels, and of words in each, that are unpacked together. A single panel
+took 2.6 times as long."""
 
 _MOST_SUMS = 16
-"""The vectors of sums that the registers hold."""
+"""Maximum vectors of sums that the registers hold."""
 
 
 def narrow_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
     """Make the kernel.
 
-    - ``types``: those of the rows, and of the words, scales and zeros of ``Packed``.
-    - ``bits``: of a number.
+    - ``types``: the tensor types of the rows, and of the words, scales and zeros of ``Packed``.
+    - ``bits``: the bits of a number.
 
-    It returns values of shape (rows, columns), the columns of all panels.
+    The kernel returns values of shape (rows, columns), with the columns of all panels.
     """
     names = ("x", "words", "scales", "zeros")
     x, words, scales, zeros = inputs = [
@@ -72,13 +72,13 @@ def narrow_product(types: Sequence[Any], bits: int) -> tirx.PrimFunc:
         name="narrow",
         attrs=_BY_RULE,
     )
-    # Relax has extents of 64 bits.
+    # Relax has 64-bit extents.
     kernel = te.create_prim_func([*inputs, result], index_dtype_override="int64")
     return kernel.without_attr("global_symbol")
 
 
 def schedule_narrow(schedule: Schedule, product: SBlockRV) -> list[Schedule]:
-    """The design space: how many panels, and words, are unpacked together."""
+    """Return one design space, over the numbers of panels and words that are unpacked together."""
     parts = schedule.get_sblock("parts")
     last = inline_others(schedule, _STAGES)
     row, panel, lane, block = schedule.get_loops(product)

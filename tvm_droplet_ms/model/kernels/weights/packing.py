@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 2, 4 or 8 bits in words of 32, in panels of a vector's columns. Imports no TVM.
+"""Packs weights of 2, 4 or 8 bits into 32-bit words, in panels of one vector. Imports no TVM.
 
-A block is some rows of a column that share a scale and a zero point. A word holds rows that follow
-each other, four at a time: one in each byte, the first in the lowest one, and four more in the
-next bits of each. So the numbers of four rows are bytes after a shift and a mask.
+A block consists of rows of a column that share a scale and a zero point. A word holds consecutive
+rows, four at a time: one row in each byte, the first in the lowest byte. The next four rows are in
+the next bits of each byte. So a shift and a mask extract the numbers of four rows as bytes.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 LANES = 16
-"""The columns of a panel."""
+"""Number of columns in a panel."""
 
 WORD, TOGETHER = 32, 4
-"""The bits of a word, and its bytes: the rows that lie side by side."""
+"""Number of bits in a word, and number of its bytes, which hold adjacent rows."""
 
 _SMALLEST_BLOCK = 16
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A matrix ``(numbers - zeros) * scales`` of shape (rows, columns); all three have it."""
+    """A matrix ``(numbers - zeros) * scales``; all three have the shape (rows, columns)."""
 
     numbers: Array
     zeros: Array
@@ -35,10 +35,9 @@ class Scaled:
 class Packed:
     """A packed matrix.
 
-    - ``words``: int32 of (panels, blocks, words of a block, LANES).
-    - ``scales``, ``zeros``: float32 of (panels, blocks, LANES); both are 0 in the columns behind
-      the last one.
-    - ``bits``: of a number. ``block``: the rows of a block.
+    - ``words``: int32 of shape (panels, blocks, words of a block, LANES).
+    - ``scales``, ``zeros``: float32 of shape (panels, blocks, LANES); both are 0 in padded columns.
+    - ``bits``: the bits of a number. ``block``: the rows of a block.
     """
 
     words: Array
@@ -49,9 +48,9 @@ class Packed:
 
 
 def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
-    """Pack a matrix. None where no blocks of rows share scales, or its integers are too wide.
+    """Pack a matrix; return None if no blocks of rows share scales, or the integers are too wide.
 
-    ``block``: the rows of a block; None for the most that share them.
+    ``block``: the rows of a block; None for the largest block that shares scales and zeros.
     """
     found = _unsigned(matrix.numbers)
     if found is None:
@@ -81,13 +80,13 @@ def pack(matrix: Scaled, block: int | None = None) -> Packed | None:
 
 
 def place_of(number: int, bits: int) -> int:
-    """The lowest bit of one of a word's numbers, which are counted by their rows."""
+    """Return the lowest bit of a number in a word; numbers are counted by row."""
     group, byte = divmod(number, TOGETHER)
     return 8 * byte + bits * group
 
 
 def _unsigned(numbers: Array) -> tuple[Array, int, int] | None:
-    """Integers as unsigned ones of 2, 4 or 8 bits, what was added to them, and the bits."""
+    """Return the integers as unsigned ones of 2, 4 or 8 bits, the added offset, and the bits."""
     low, high = int(numbers.min()), int(numbers.max())
     for bits in (2, 4, 8):
         for shift in (0, 1 << (bits - 1)):
@@ -97,7 +96,7 @@ def _unsigned(numbers: Array) -> tuple[Array, int, int] | None:
 
 
 def _block_rows(rows: int, per_word: int, *tables: Array) -> int | None:
-    """The most rows that share what is in the tables, and that words hold without a rest."""
+    """Return the largest block of rows that shares the tables' values and fills whole words."""
     largest = [rows] if rows % per_word == 0 else []
     powers = [1 << n for n in range(rows.bit_length(), 3, -1)]
     for block in (*largest, *powers):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels whose weights are still in the caches when they are called again. Imports no TVM.
+"""Finds kernels whose weights are still in the caches at the next call. Imports no TVM.
 
 The steps of a recurrent network share their weights. A kernel of such a step finds them in the
-caches, where those of a convolution come from the memory. Another schedule may then be the fastest.
+caches, while a convolution reads its weights from memory. Another schedule may then be the fastest.
 """
 
 from collections import Counter
@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 CACHE_BYTES = 4 << 20
-"""The bytes that caches are taken to keep: the second level of a core and its part of the third. A
-constant, because what is measured differs from run to run and hashes must not."""
+"""Assumed cache capacity in bytes: the L2 cache of a core and its part of the L3 cache. It is a
+constant, because measurements differ from run to run and hashes must not."""
 
 
 class KernelCall(NamedTuple):
     """A call of a kernel in a model.
 
-    ``kernel``: the kernel's name. ``weights``: the numbers of those arguments that are weights.
-    ``bytes_of``: the bytes of each argument and of the result, by their numbers.
+    ``kernel``: the kernel's name. ``weights``: the tensor numbers of the weight arguments.
+    ``bytes_of``: the bytes of each argument and of the result, by tensor number.
     """
 
     kernel: str
@@ -27,13 +27,13 @@ class KernelCall(NamedTuple):
 
 
 def reusing_kernels(calls: Sequence[KernelCall], cache_bytes: int) -> set[str]:
-    """The kernels that find their weights in the caches in most of their calls.
+    """Return the names of kernels that find their weights in the caches in most of their calls.
 
-    ``calls``: the calls of a model, in their order. ``cache_bytes``: the bytes that the caches
-    keep. Returns their names. A weight is kept from one call of the kernel to the next where all
-    that is touched in between, and by the first of both, fits the caches. A call finds its weights
-    there where most of their bytes are kept. Another kernel with the same weight does not count: it
-    may have a packed copy of its own.
+    ``calls``: the calls of a model, in order. ``cache_bytes``: the capacity of the caches. A weight
+    stays cached from one call of the kernel to the next if the caches hold all tensors that the
+    first call and the calls in between touch. A call finds its weights in the caches if most of
+    their bytes stay cached. Other kernels with the same weight do not count: each may have its own
+    packed copy.
     """
     last: dict[tuple[str, int], int] = {}
     total, warm = Counter[str](), Counter[str]()
@@ -50,5 +50,5 @@ def reusing_kernels(calls: Sequence[KernelCall], cache_bytes: int) -> set[str]:
 
 
 def _touched(calls: Sequence[KernelCall]) -> int:
-    """The bytes of the tensors that some calls read and write, each once."""
+    """Return the bytes of the tensors that some calls read and write, counting each tensor once."""
     return sum({n: size for call in calls for n, size in call.bytes_of.items()}.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks weights of 7 bits, which CPUs without VNNI multiply with fewer instructions."""
+"""Marks 7-bit weights, which CPUs without VNNI multiply with fewer instructions."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ from .weight_reuse import is_kernel_call
 
 
 def mark_small_weights() -> tvm.transform.Pass:
-    """Make a pass that marks the weights of signed bytes that lie within 64 of zero.
+    """Make a pass that marks signed byte weights with magnitudes of at most 64.
 
-    ``reduce_range`` of quantizers makes such. A kernel that several layers share is marked where
-    all of them have such weights, for targets that multiply bytes as words. For lowered modules,
-    within the target.
+    Quantizers produce them with ``reduce_range``. A kernel that several layers share is marked only
+    if all of these have such weights. The pass applies to lowered modules within the target, and
+    has an effect only on targets that multiply bytes as words.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -48,9 +48,9 @@ def mark_small_weights() -> tvm.transform.Pass:
 
 
 def _look(function: relax.Function, are_small: dict[tuple[str, int], bool]) -> None:
-    """Note of each operand of signed bytes whether it is a constant of small numbers.
+    """Record for each signed byte operand whether it is a constant of small numbers.
 
-    The calls in branches are looked at, too.
+    This includes calls in branches.
     """
     calls: list[Any] = []
     structural_walk(function, (relax.Call, calls.append))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks kernels that find their weights in the caches, so that they are timed as they run.
+"""Marks kernels that find their weights in the caches, so that they are timed that way.
 
 The steps of a recurrent network share their weights: a kernel of such a step finds them in the
-caches, where those of a convolution come from the memory. Another schedule may be the fastest. With
-weights from the memory, all good schedules of the product of an LSTM's step took 48 us; inside the
-network, whose steps share 1 MB, they took 10 to 26.
+caches, while a convolution reads its weights from memory. Another schedule may be the fastest. With
+weights from memory, all good schedules of the product of an LSTM's step took 48 us. Inside the
+network, whose steps share 1 MB, they took 10 to 26 us.
 """
 
 from math import prod
@@ -21,14 +21,14 @@ from ...bindings import operator_name, static_shape
 from .reuse_distance import CACHE_BYTES, KernelCall, reusing_kernels
 
 REUSES_WEIGHTS = "tvm_droplet_ms.reuses_weights"
-"""The attribute of a kernel that finds its weights in the caches. It is part of a workload's hash:
-times with cold and with warm weights do not compare."""
+"""The attribute of kernels that find their weights in the caches. It is part of a workload's hash:
+times with cold and with warm weights are not comparable."""
 
 
 def mark_reused_weights() -> tvm.transform.Pass:
     """Make a pass that marks the kernels that find their weights in the caches.
 
-    For lowered modules.
+    The pass applies to lowered modules.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -45,7 +45,7 @@ def mark_reused_weights() -> tvm.transform.Pass:
 
 
 def reuses_weights(mod: IRModule) -> bool:
-    """True if a workload, of one kernel or of many, has a marked one."""
+    """Return whether a workload of one or several kernels has a marked kernel."""
     return any(
         isinstance(function, PrimFunc) and REUSES_WEIGHTS in (function.attrs or {})
         for _, function in mod.functions_items()
@@ -53,11 +53,11 @@ def reuses_weights(mod: IRModule) -> bool:
 
 
 def calls_of(function: relax.Function) -> list[KernelCall]:
-    """The calls of kernels, in their order.
+    """Return the calls of kernels, in order.
 
     ``function``: a function of a lowered model. Its parameters after the first ``num_input`` are
-    weights, and so are constants. Its ``call_tir`` of tensors with static shapes. Others are left
-    out.
+    weights, and so are constants. The result has each ``call_tir`` whose tensors all have static
+    shapes.
     """
     params = list(function.params)
     inputs = int((function.attrs or {}).get("num_input", len(params)))
@@ -84,7 +84,7 @@ def calls_of(function: relax.Function) -> list[KernelCall]:
 
 
 def is_kernel_call(value: Any) -> bool:
-    """True if a value is the call of a kernel."""
+    """Return whether a value is the call of a kernel."""
     return (
         operator_name(value) == "relax.call_tir"
         and isinstance(value.args[0], GlobalVar)

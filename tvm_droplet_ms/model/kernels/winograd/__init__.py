@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions by Winograd's algorithm."""
+"""Convolutions with Winograd's algorithm."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes the kernels that compute a 3x3 convolution, directly or by Winograd's algorithm.
+"""Recognizes kernels that compute a 3x3 convolution, directly or with Winograd's algorithm.
 
-Shapes alone do not tell: a product of 3 batches of 3 heads, a dilated convolution and a direct one
-may have the same. So a kernel's blocks are read, before it is scheduled.
+Shapes alone are ambiguous: a product of 3 batches of 3 heads, a dilated convolution and a direct
+convolution may have the same shapes. So the blocks of the unscheduled kernel are examined.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from .winograd_matrices import KERNEL_SIZE
 
 
 def implementation(task: ExtractedTask) -> Implementation | None:
-    """The convolution of a task; see ``implementation_of``."""
+    """Return the convolution of a task; see ``implementation_of``."""
     return implementation_of(task.dispatched[0])
 
 
 def implementation_of(mod: IRModule) -> Implementation | None:
-    """The convolution that a workload computes.
+    """Return the convolution that a workload computes.
 
-    ``mod``: the workload, not scheduled: one function ``main`` of constant shapes. None where it
-    has no 3x3 convolution in NHWC of stride 1, dilation 1 and one group.
+    ``mod``: the unscheduled workload: one function ``main`` of constant shapes. Returns None unless
+    it has a 3x3 convolution in NHWC with stride 1, dilation 1 and one group.
     """
     blocks = blocks_in(mod["main"].body)
     return _winograd(blocks) or _direct(blocks)
@@ -43,8 +43,10 @@ def _direct(blocks: Sequence[Any]) -> Implementation | None:
 
 
 def _is_convolution(block: Any) -> bool:
-    """True if a block sums ``data[n, y + i, x + j, c] * weights[i, j, c, k]`` to ``[n, y, x, k]``,
-    with 3 rows i and 3 columns j.
+    """Return whether a block is a direct 3x3 convolution.
+
+    It sums ``data[n, y + i, x + j, c] * weights[i, j, c, k]`` to ``[n, y, x, k]``, with 3 rows i
+    and 3 columns j.
     """
     kinds = [int(axis.iter_type) for axis in block.iter_vars]
     if kinds != 4 * [IterVar.DataPar] + 3 * [IterVar.CommReduce]:
@@ -65,7 +67,7 @@ def _is_convolution(block: Any) -> bool:
 
 
 def _is_at(region: Any, indices: Sequence[Any], analyzer: Analyzer) -> bool:
-    """True if a region is the one element at some indices."""
+    """Return whether a region is the single element at the given indices."""
     return len(region.region) == len(indices) and all(
         analyzer.can_prove_equal(found.min, index) and analyzer.can_prove_equal(found.extent, 1)
         for found, index in zip(region.region, indices, strict=True)
@@ -73,7 +75,7 @@ def _is_at(region: Any, indices: Sequence[Any], analyzer: Analyzer) -> bool:
 
 
 def _winograd(blocks: Sequence[Any]) -> Implementation | None:
-    """By the mark of the output transform, which its schedule rule needs too."""
+    """Find a Winograd convolution by the schedule rule annotation of its output transform."""
     marked = {str(block.annotations.get("schedule_rule")): block for block in blocks}
     inverse = marked.get(RULE)
     if inverse is None:
@@ -85,7 +87,7 @@ def _winograd(blocks: Sequence[Any]) -> Implementation | None:
         if any(read.source.same_as(inverse.writes[0].source) for read in block.reads)
     ]
     block = inverse
-    # The columns of the output transform, the products, the input transform and its columns.
+    # Go through the inverse columns, the products, the input transform and its columns.
     for _ in range(4):
         block = _writer(blocks, block.reads[0].source)
         if block is None:
@@ -98,7 +100,7 @@ def _winograd(blocks: Sequence[Any]) -> Implementation | None:
 def _described(
     blocks: Sequence[Any], data: Any, output: Any, tile: int | None
 ) -> Implementation | None:
-    """The layer from `data`, which may be padded, to `output`."""
+    """Return the layer from `data`, which may be padded, to `output`."""
     pad = _writer(blocks, data)
     if pad is not None:
         if len(pad.reads) != 1:
@@ -108,7 +110,7 @@ def _described(
 
 
 def _writer(blocks: Sequence[Any], buffer: Any) -> Any:
-    """The block that writes a buffer; None for an argument."""
+    """Return the block that writes a buffer; None for an argument."""
     for block in blocks:
         if any(write.source.same_as(buffer) for write in block.writes):
             return block

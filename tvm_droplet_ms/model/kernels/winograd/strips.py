@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design space of Winograd's convolution on a CPU: a strip of tiles at a time.
+"""The design space for Winograd convolutions on a CPU: one strip of tiles at a time.
 
-In three passes over the whole map, transform, multiply and transform back, the transformed values
-make two trips to the memory, and are up to 2.25 times as many as the inputs and the outputs. Here
-those of a few rows of tiles stay in the caches. One strip may be the whole map: where the weights
-are large, they are better read once.
+With three passes over the whole map (transform, multiply, transform back), the transformed values
+make two trips to memory. There are up to 2.25 times as many of them as inputs and outputs. Here the
+transformed values of a few rows of tiles stay in the caches. A strip may be the whole map, because
+large weights are better read once.
 """
 
 from math import gcd
@@ -15,33 +15,33 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from ..pool_rules import register_rule
 
 RULE = "tvm_droplet_ms.winograd_strips"
-"""The schedule rule, which the output transform is marked with. The other blocks have none."""
+"""The schedule rule that the output transform requests. The other blocks request no rule."""
 
 _LANES = 16
-"""The most channels of a vector: a register of AVX-512, two of AVX2."""
+"""Maximum channels of a vector: one AVX-512 register, or two AVX2 registers."""
 
 _MOST_TILES = 16
 _MOST_VECTORS = 4
-"""The tiles and the vectors of channels whose sums are in registers at a time, at most."""
+"""Maximum tiles and vectors of channels whose sums are in registers at a time."""
 
 _MOST_STEPS = 64
-"""The most products that are added to a sum before it leaves its register."""
+"""Maximum products that are added to a sum before it leaves its register."""
 
 
 def register_winograd_rules() -> None:
-    """Register the rule. It may be called again, and leaves a registered rule as it is.
+    """Register the rule, unless it is already registered.
 
-    ``schedule/cpu/winograd.cc`` of TVM has rules for transforms as TOPI writes them. They leave
+    TVM's ``schedule/cpu/winograd.cc`` has rules for TOPI's form of the transforms. They leave
     nothing to vectorize, and unroll tiles of channels: a candidate takes seconds to build.
     """
     register_rule(RULE, _schedule_all)
 
 
 def _schedule_all(schedule: Schedule, inverse: SBlockRV) -> list[Schedule]:
-    """Schedule the transforms, the products between them, and what follows them.
+    """Schedule the transforms, the products between them, and the consumers.
 
-    ``inverse``: the block of the output transform, with those before it as
-    ``winograd_convolution`` makes them.
+    ``inverse``: the block of the output transform, after the other blocks of
+    ``winograd_convolution``.
     """
     (inverse_columns,) = schedule.get_producers(inverse)
     (products,) = schedule.get_producers(inverse_columns)
@@ -57,7 +57,7 @@ def _schedule_all(schedule: Schedule, inverse: SBlockRV) -> list[Schedule]:
     rows, y = schedule.split(height, [None, tile])
     columns, x = schedule.split(width, [None, tile])
     vectors, vector = _split_vector(schedule, channels)
-    # Where a row has few tiles, those of several rows are in registers at a time.
+    # If a row has few tiles, the tiles of several rows are in registers at a time.
     most_rows = max(1, _MOST_TILES // 2 // _extent(schedule, columns))
     row_factors = schedule.sample_perfect_tile(rows, 3, most_rows)
     column_factors = schedule.sample_perfect_tile(columns, 2, _MOST_TILES)
@@ -107,13 +107,13 @@ def _extent(schedule: Schedule, loop: LoopRV) -> int:
 
 
 def _split_vector(schedule: Schedule, channels: LoopRV) -> list[LoopRV]:
-    """Split a loop over channels into vectors of the largest power of two that divides them."""
+    """Split a loop over channels into vectors of the GCD of their number and ``_LANES``."""
     lanes = gcd(_extent(schedule, channels), _LANES)
     return list(schedule.split(channels, [None, lanes]))
 
 
 def _unroll_tile(schedule: Schedule, block: SBlockRV, count: int = 4) -> None:
-    """Vectorize the innermost loop of a block, and unroll the other ones of the last `count`."""
+    """Vectorize the innermost of the last `count` loops of a block, and unroll the others."""
     *tile, vector = schedule.get_loops(block)[-count:]
     for loop in tile:
         schedule.unroll(loop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Relax pass that computes chosen 3x3 convolutions by Winograd's algorithm."""
+"""A Relax pass that computes chosen 3x3 convolutions with Winograd's algorithm."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,20 +17,20 @@ from .winograd_matrices import KERNEL_SIZE, POINTS, transform_weights
 
 
 def WinogradConvolutions(choose: Callable[[Layer], int | None]) -> tvm.transform.Pass:
-    """Make a pass that replaces chosen convolutions by Winograd's algorithm.
+    """Make a pass that computes chosen convolutions with Winograd's algorithm.
 
     Candidates are calls of ``relax.nn.conv2d`` in float32 with 3x3 kernels, stride 1, dilation 1,
     one group, layouts NHWC and HWIO, constant extents and constant weights. The pass transforms
-    their weights with NumPy, and puts a ``call_tir`` in place of each call. So it belongs after the
-    layout pass and before ``LegalizeOps``. Everything else stays as it is.
+    their weights with NumPy, and replaces each call by a ``call_tir``. So it belongs after the
+    layout pass and before ``LegalizeOps``. Everything else stays unchanged.
 
-    ``FuseOps`` fuses what follows, such as a bias and a ReLU, as it does with a direct convolution.
-    Making the pass registers the schedule rules of the transforms, which MetaSchedule needs to tune
-    the kernels. ``choose``: called for each candidate, in order. Returns the tile size, 2 or 4, or
-    None to keep the direct convolution. With a tile of 4 there are 4 times fewer products than in a
-    direct convolution, 2.25 times fewer with 2. The largest error of one layer is about 5e-6 and
-    8e-7 of its largest output, with 512 input channels, where the direct float32 one has 6e-7.
-    Returns the pass. It raises ValueError where `choose` returns any other tile.
+    ``FuseOps`` fuses the consumers, such as a bias and a ReLU, as with a direct convolution. Making
+    the pass registers the schedule rules of the transforms, which MetaSchedule needs to tune the
+    kernels. ``choose``: called for each candidate, in order. It returns the tile size, 2 or 4, or
+    None to keep the direct convolution. A tile of 4 needs 4 times fewer products than a direct
+    convolution, and a tile of 2 needs 2.25 times fewer. With 512 input channels, the largest error
+    of a layer is about 5e-6 (tile 4) and 8e-7 (tile 2) of its largest output, and 6e-7 with the
+    direct float32 convolution. The pass raises ValueError if `choose` returns any other tile.
     """
     register_winograd_rules()
 
@@ -76,7 +76,7 @@ class _Replacer(relax.PyExprMutator):
 
 
 def convolution_layer(call: Any) -> Layer | None:
-    """The extents of a convolution that Winograd's algorithm can compute here; None otherwise.
+    """Return the extents of a convolution that the pass can replace; None for other calls.
 
     ``call``: any call.
     """

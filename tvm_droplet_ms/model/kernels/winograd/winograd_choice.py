@@ -6,11 +6,11 @@ from math import inf
 from typing import NamedTuple
 
 TILES = (2, 4)
-"""The tiles of Winograd's algorithm that are tried: F(2, 3) and F(4, 3)."""
+"""The candidate tiles of Winograd's algorithm: F(2, 3) and F(4, 3)."""
 
 FLOPS_PER_BYTE = 8.0
-"""The operations of a core in the time of a byte from the memory, about: 250 GFLOP/s and 30 GB/s
-were seen. A constant, so that a run that goes on tries the same tile."""
+"""Approximate operations of a core per byte read from memory, at 250 GFLOP/s and 30 GB/s. It is a
+constant, so that a resumed run tries the same tile."""
 
 
 class Layer(NamedTuple):
@@ -26,7 +26,7 @@ class Layer(NamedTuple):
 
 
 class Implementation(NamedTuple):
-    """A layer, and the tile that it is computed with; None for the direct convolution."""
+    """A layer and the tile that computes it; None for the direct convolution."""
 
     layer: Layer
     tile: int | None
@@ -42,16 +42,16 @@ class Implementation(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """The number of weights, transformed where there is a tile."""
+        """The number of weights; with a tile, of transformed weights."""
         points = 3**2 if self.tile is None else (self.tile + 2) ** 2
         return points * self.layer.in_channels * self.layer.channels
 
 
 def promising_tile(layer: Layer) -> int | None:
-    """The tile with which a layer may be fastest; None where that is the direct convolution.
+    """Return the tile that may be fastest for a layer; None for the direct convolution.
 
-    By the longer of the time of the products, and of that in which the memory delivers the weights:
-    a tile of 4 has the fewest products, and four times the weights.
+    The estimate is the longer of two times: computing the products, and reading the weights from
+    memory. A tile of 4 has the fewest products, and four times the weights.
     """
 
     def time(tile: int | None) -> float:
@@ -62,11 +62,12 @@ def promising_tile(layer: Layer) -> int | None:
 
 
 def fastest_tiles(timed: Iterable[tuple[Implementation, float, float]]) -> dict[Layer, int]:
-    """The layers for which a Winograd convolution is fastest.
+    """Return the tile of each layer for which a Winograd convolution is fastest.
 
-    ``timed``: for each task that computes a layer: what it is, how often the model runs it, and its
-    best seconds. A layer may be several tasks that differ in what is fused to it. Returns the tile
-    of those layers. The direct convolution wins ties, and layers with a task that has no time.
+    ``timed``: for each task that computes a layer: its implementation, how often the model runs it,
+    and its best time in seconds. Several tasks may compute the same layer and differ in the fused
+    operators. The direct convolution wins ties, and wins for layers that have a task without a
+    time.
     """
     totals: dict[Implementation, float] = {}
     for what, weight, secs in timed:

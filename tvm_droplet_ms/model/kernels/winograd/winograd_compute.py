@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd's convolution of NHWC data by transformed weights."""
+"""Winograd convolution of NHWC data with transformed weights."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -18,18 +18,18 @@ _SCHEDULED_BY_RULE = {"schedule_rule": "None"}
 def winograd_convolution(
     data: te.Tensor, weights: te.Tensor, tile: int, padding: Sequence[int]
 ) -> te.Tensor:
-    """Convolve with 3x3 kernels, at stride 1, by F(tile, 3) in each dimension.
+    """Convolve with 3x3 kernels at stride 1, with F(tile, 3) in each dimension.
 
-    Unlike ``topi.nn.conv2d_winograd_nhwc``, which transforms the weights in each call, it takes
-    transformed weights. And it transforms the columns and the rows of a tile one after the other,
-    with half of the operations.
+    ``topi.nn.conv2d_winograd_nhwc`` transforms the weights in each call; this function takes
+    transformed weights. It transforms the columns and the rows of a tile one after the other, which
+    halves the operations.
 
-    - ``data``: of shape (batch, height, width, in_channels), all constant.
-    - ``weights``: of shape (tile + 2, tile + 2, in_channels, out_channels), from
-      `transform_weights`.
-    - ``tile``: the number of outputs that are computed together in each dimension: 2 or 4. The
-      output's height and width need not be multiples of it.
-    - ``padding``: zeros at the top, left, bottom and right.
+    - ``data``: images of constant shape (batch, height, width, in_channels).
+    - ``weights``: the result of `transform_weights`, of shape (tile + 2, tile + 2, in_channels,
+      out_channels).
+    - ``tile``: the number of outputs that are computed together in each dimension: 2 or 4. It need
+      not divide the output's height and width.
+    - ``padding``: the zeros at the top, left, bottom and right.
 
     Returns values of shape (batch, out_height, out_width, out_channels).
     """
@@ -99,9 +99,10 @@ def winograd_convolution(
 
 
 def _combine(index: Any, matrix: "np.ndarray[Any, Any]", values: Sequence[Any]) -> Any:
-    """The sum over i of ``matrix[i, index] * values[i]``.
+    """Return the sum over i of ``matrix[i, index] * values[i]``.
 
-    One sum without zeros for each index: when the loop over the index is unrolled, one remains.
+    The expression selects among one sum per index, each without zero terms. When the loop over the
+    index is unrolled, only one sum remains.
     """
     sums = [_weighted_sum(column, values) for column in matrix.T]
     result = sums[-1]

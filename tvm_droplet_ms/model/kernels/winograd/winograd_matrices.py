@@ -2,7 +2,7 @@
 """The matrices of Winograd's convolution algorithms. Imports no TVM.
 
 Source: A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, section 4.
-The construction from interpolation points is that of Toom and Cook: polynomials are multiplied by
+The construction from interpolation points is due to Toom and Cook: polynomials are multiplied by
 their values at the points.
 """
 
@@ -13,24 +13,24 @@ from typing import NamedTuple
 import numpy as np
 
 KERNEL_SIZE = 3
-"""The width of the kernels that the matrices are for."""
+"""Width of the convolution kernels."""
 
 POINTS = {
     2: (Fraction(0), Fraction(1), Fraction(-1)),
     4: (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2)),
 }
-"""The finite interpolation points of a tile size. One at infinity follows.
+"""The finite interpolation points by tile size. A point at infinity follows.
 
-Those of F(4,3) are not Lavin's and Gray's 0, 1, -1, 2, -2, which have three times the rounding
-error (B. Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for
-Deep Neural Networks", 2020, section 5).
+The points of F(4,3) differ from Lavin's and Gray's 0, 1, -1, 2, -2, which have three times the
+rounding error (B. Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+Convolution for Deep Neural Networks", 2020, section 5).
 """
 
 
 class WinogradMatrices(NamedTuple):
-    """F(m, r): m outputs of a convolution with r weights, from alpha = m + r - 1 products.
+    """The matrices of F(m, r): m outputs with r weights, from alpha = m + r - 1 products.
 
-    With d the inputs and g the weights, the outputs are ``A.T @ ((G @ g) * (B.T @ d))``. In two
+    With inputs d and weights g, the outputs are ``A.T @ ((G @ g) * (B.T @ d))``. In two
     dimensions: ``A.T @ ((G @ g @ G.T) * (B.T @ d @ B)) @ A``.
     """
 
@@ -45,8 +45,8 @@ class WinogradMatrices(NamedTuple):
 def winograd_matrices(tile: int) -> WinogradMatrices:
     """Compute the matrices of F(tile, 3).
 
-    ``tile``: the number of outputs of a tile in one dimension: a key of `POINTS`. A and B are
-    exact. Raises ``ValueError`` if there are no points for the tile.
+    ``tile``: the number of outputs of a tile in one dimension, a key of `POINTS`. A and B are
+    exact. Raises ``ValueError`` if `POINTS` has no entry for the tile.
     """
     if tile not in POINTS:
         raise ValueError(f"tile={tile!r} has no Winograd algorithm here: expected one of 2, 4")
@@ -67,9 +67,9 @@ def winograd_matrices(tile: int) -> WinogradMatrices:
 def transform_weights(weights: np.ndarray, tile: int) -> np.ndarray:
     """Transform the weights of 3x3 kernels: ``G @ g @ G.T`` for each pair of channels.
 
-    ``weights``: of shape (3, 3, in_channels, out_channels). ``tile``: as in `winograd_matrices`.
-    Returns values of shape (alpha, alpha, in_channels, out_channels) and the type of the weights.
-    Computed in float64.
+    ``weights``: an array of shape (3, 3, in_channels, out_channels). ``tile``: as in
+    `winograd_matrices`. Returns values of shape (alpha, alpha, in_channels, out_channels) in the
+    dtype of the weights, computed in float64.
     """
     kernels = weights.astype("float64")
     matrix = winograd_matrices(tile).G
@@ -78,7 +78,7 @@ def transform_weights(weights: np.ndarray, tile: int) -> np.ndarray:
 
 
 def _polynomial(roots: "list[Fraction] | tuple[Fraction, ...]") -> list[Fraction]:
-    """The coefficients of the product of (x - root), from the constant one upwards."""
+    """Return the coefficients of the product of (x - root), the constant one first."""
     coefficients = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *coefficients]
