@@ -251,7 +251,7 @@ def derive_importer(base: Any) -> Any:
 
 
 def _check_types(values: Sequence[Any]) -> None:
-    """Refuse types for which TVM's kernels compute wrong values or do not compile."""
+    """Refuse types for which TVM's kernels compute other values than ONNX, or none."""
     for value in values:
         kind = getattr(value, "ty", None)
         if isinstance(kind, relax.TensorType) and str(kind.dtype).startswith(_TYPES):

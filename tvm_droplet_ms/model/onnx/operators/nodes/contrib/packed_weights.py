@@ -60,7 +60,7 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _rounded_to_bytes(bb: Any, rows: Any, block: int) -> Any:
-    """Round rows to signed bytes times a scale per block, in operations of ``pack_weights``."""
+    """Round rows to signed bytes times a scale per block. ``pack_weights`` matches this."""
     shape = shape_of(rows)
     blocks = bb.emit(relax.op.reshape(rows, [*shape[:-1], shape[-1] // block, block]))
     largest = bb.emit(relax.op.max(bb.emit(relax.op.abs(blocks)), axis=[-1], keepdims=True))
