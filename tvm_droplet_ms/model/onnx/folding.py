@@ -34,7 +34,7 @@ RANDOM = {
 }
 
 GROWTH_BYTES = 1 << 24
-"""A node is not folded if its outputs exceed its inputs by more than this."""
+"""A node is not folded if its outputs exceed its inputs by more bytes than this."""
 
 
 def fold_constants(model: ModelProto) -> None:

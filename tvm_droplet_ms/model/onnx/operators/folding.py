@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 _MOST_INPUT = 1 << 14
 _MOST_OUTPUT = 1 << 20
-"""Maximum number of input and output elements. Larger nodes are left to passes after the import."""
+"""Maximum numbers of input and output elements. Passes after the import fold larger nodes."""
 
 _NOT_FOLDED = {*RANDOM, "Loop", "Scan", "If"}
 

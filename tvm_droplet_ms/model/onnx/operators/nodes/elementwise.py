@@ -32,7 +32,7 @@ class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``Mod``. For floats, the divisor or, with ``fmod``, the dividend sets it."""
+    """Converts an ONNX ``Mod``. Floats have the sign of the divisor, or the dividend (``fmod``)."""
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:

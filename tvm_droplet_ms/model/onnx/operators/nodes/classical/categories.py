@@ -49,7 +49,7 @@ class LabelEncoder(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
                 "as keys_tensor"
             )
         otherwise = _default(attr, values.dtype)
-        # Of duplicate keys the first one counts. NaN equals itself here.
+        # The first of duplicate keys counts. ``np.unique`` treats NaNs as equal.
         keys, first = np.unique(keys, return_index=True)
         values = values[first]
         kind = str(values.dtype)

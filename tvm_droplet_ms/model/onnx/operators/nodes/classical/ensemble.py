@@ -110,7 +110,7 @@ def spans_of(members: Array) -> Array:
 
 
 def _questions(ensemble: Ensemble) -> list[Array]:
-    """Threshold, left and right child, NaN flag and feature of all nodes, inserted ones included."""
+    """Threshold, left and right child, NaN flag and feature of all nodes, with inserted nodes."""
     is_mode = {name: ensemble.modes == number for number, name in enumerate(MODES)}
     split, missing = ensemble.splits, ensemble.missing
     is_strict = is_mode["LT"] | is_mode["GTE"]

@@ -24,7 +24,7 @@ class Cell:
 
     - ``kind``: "RNN", "GRU" or "LSTM".
     - ``activations``: for each direction: f for RNN; f and g for GRU; f, g and h for LSTM.
-    - ``clip``: the gates are clipped to ``-clip`` and ``clip`` before their activations.
+    - ``clip``: the gates are clipped to [``-clip``, ``clip``] before their activations.
     - ``reset_after``: GRU only: whether the reset gate is applied to the product
       (``linear_before_reset``).
     - ``input_forget``: LSTM only: whether the forget gate is 1 minus the input gate.

@@ -110,7 +110,7 @@ def _layer(x: Any, recurrent: Any, attr: dict[str, Any]) -> Layer:
     if name not in _DIRECTIONS:
         raise UnsupportedNode(f"its direction is {name!r}: expected one of {[*_DIRECTIONS]}")
     steps, batch, _ = shape_of(x)
-    hidden = min(shape_of(recurrent)[1:])  # The axes of bytes are swapped.
+    hidden = min(shape_of(recurrent)[1:])  # ``DynamicQuantizeLSTM`` swaps these axes.
     return Layer(steps, batch, hidden, _DIRECTIONS[name])
 
 
