@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 _MOST_INPUT = 1 << 14
 _MOST_OUTPUT = 1 << 20
-"""Maximum numbers of input and output elements. Passes after the import fold larger nodes."""
+"""Maximum numbers of input and output elements. Larger nodes are left to later passes."""
 
 _NOT_FOLDED = {*RANDOM, "Loop", "Scan", "If"}
 
