@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX model, made ready for TVM's importer."""
+"""Preparation of ONNX models for TVM's importer."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of ONNX Runtime's products with packed weights round the other factor to bytes.
+"""Find the ``MatMulNBits`` products whose rows ONNX Runtime rounds to bytes.
 
-``accuracy_level`` says the least accuracy: with 4 the rows may become bytes, block by block, and
-with 2 or 3 they may be rounded to halves. Where ONNX Runtime does not make bytes, nobody does.
+``accuracy_level`` is the minimum accuracy: 4 allows rows of bytes, block by block, and 2 or 3
+allow half floats. Rows become bytes here only where ONNX Runtime makes them bytes.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,28 @@ if TYPE_CHECKING:
 
 _KIND, _LEVEL, _EXACT, _BYTES = "MatMulNBits", "accuracy_level", 1, 4
 _GROUPS = 4
-"""The input that gives each row a group of its own."""
+"""The index of ``g_idx``, the input that gives each row its group."""
 
 _LEAST_BLOCK = 16
 
 
 def computes_in_bytes(attributes: Mapping[str, Any]) -> bool:
-    """True if a product of these attributes, without groups of rows, rounds rows to bytes."""
+    """True if a product with these attributes and without ``g_idx`` rounds rows to bytes."""
     block, depth = int(attributes["block_size"]), int(attributes["K"])
     is_served = int(attributes.get("bits", 4)) in (4, 8) and depth % block == 0
     return int(attributes.get(_LEVEL, 0)) == _BYTES and is_served and block >= _LEAST_BLOCK
 
 
 def has_lower_levels(model: "onnx.ModelProto") -> bool:
-    """True if a product of a model may round its rows."""
+    """True if any product in a model may round its rows."""
     return any(_level(node) > _EXACT for node in model.graph.node)
 
 
 def with_exact_others(model: "onnx.ModelProto", *, keeps_bytes: bool) -> "onnx.ModelProto":
-    """A copy of a model whose products round no rows, but for those to bytes.
+    """Copy a model, and make the products that round rows exact.
 
-    ``keeps_bytes``: whether there are any. A model without rounded rows is returned itself.
+    ``keeps_bytes``: whether products that round rows to bytes keep doing so. A model without
+    rounded rows is returned itself.
     """
     if not has_lower_levels(model):
         return model

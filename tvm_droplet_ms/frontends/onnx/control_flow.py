@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``If`` of known condition, and ``Loop`` and ``Scan`` of known length, written out.
+"""Resolve ``If`` of known condition, and unroll ``Loop`` and ``Scan`` of known length.
 
-TVM's importer has no loops. Exporters write them for recurrent layers and for loops of Python,
-whose length follows from the extents of the inputs.
+TVM's importer has no loops. Exporters write them for recurrent layers and for Python loops, whose
+length follows from the extents of the inputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ from .order import subgraphs
 Array = np.ndarray[Any, Any]
 
 NODES = 10_000
-"""The most nodes that loops of a model become: a kernel's call for each takes long to compile."""
+"""Maximum number of nodes from all unrolled loops: many kernel calls take long to compile."""
 
 
 class UnknownLength(Exception):
-    """A loop, of which some steps were written out, ends by what its inputs hold."""
+    """A partly unrolled loop turns out to be of unknown length or too long."""
 
 
 @dataclass
 class Steps:
-    """The nodes and constants that take the place of a loop, or of a step of it.
+    """The nodes and constants that replace a loop, or one step of a loop.
 
-    ``nodes``: the nodes in order. ``constants``: what they read.
+    ``nodes``: the nodes in order. ``constants``: the constants that the nodes read.
     """
 
     nodes: list[NodeProto] = field(default_factory=list)
@@ -38,9 +38,9 @@ class Steps:
 
 
 def take_branch(node: NodeProto, condition: bool, new_name: Callable[[str], str]) -> Steps:
-    """Return what an ``If`` of known condition stands for: its branch under new names.
+    """Return the taken branch of an ``If`` of known condition, under new names.
 
-    ``new_name``: makes a name that nothing in the model has, of one that is like it.
+    ``new_name``: makes an unused name from a similar one.
     """
     wanted = "then_branch" if condition else "else_branch"
     branch = next(each.g for each in node.attribute if each.name == wanted)
@@ -48,7 +48,7 @@ def take_branch(node: NodeProto, condition: bool, new_name: Callable[[str], str]
     made = {name for inner in branch.node for name in inner.output}
     names: dict[str, str] = {}
     for name, output in results:
-        # A node of the branch makes the output itself; of all else, a copy is made.
+        # A node of the branch computes the output itself. Other values are copied.
         if name in made:
             names.setdefault(name, output)
     steps = _copied(branch, names, new_name)
@@ -61,7 +61,7 @@ def take_branch(node: NodeProto, condition: bool, new_name: Callable[[str], str]
 
 
 def _copied(graph: GraphProto, names: dict[str, str], new_name: Callable[[str], str]) -> Steps:
-    """Copy a subgraph. ``names``: the new names of some values, to which those of all are added."""
+    """Copy a subgraph. ``names``: new names of some values; the new names of all are added."""
     copy = deepcopy(graph)
     made = [name for node in copy.node for name in node.output if name]
     made += [tensor.name for tensor in copy.initializer]
@@ -75,9 +75,9 @@ def _copied(graph: GraphProto, names: dict[str, str], new_name: Callable[[str], 
 
 
 def rename(node: NodeProto, names: dict[str, str]) -> None:
-    """Rename the values that a node reads and makes, in its subgraphs too.
+    """Rename the inputs and outputs of a node, in its subgraphs too.
 
-    ``node`` is changed. ``names``: the new name of each value that gets one.
+    ``node`` is changed. ``names``: map from old to new names.
     """
     for side in (node.input, node.output):
         if any(name in names for name in side):
@@ -97,7 +97,7 @@ def _rename_graph(graph: GraphProto, names: dict[str, str]) -> None:
 
 
 def _keeps_condition(body: GraphProto) -> bool:
-    """True if a loop's body hands its condition on as it is, so that the limit alone ends it."""
+    """True if a loop's body passes its condition on unchanged, so that only the limit ends it."""
     sources = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
     name = body.output[0].name
     while name in sources:
@@ -106,9 +106,9 @@ def _keeps_condition(body: GraphProto) -> bool:
 
 
 class Unroller:
-    """Writes the bodies of loops out.
+    """Unrolls loops.
 
-    ``new_name``: makes a name that nothing in the model has, of one that is like it.
+    ``new_name``: makes an unused name from a similar one.
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
@@ -118,19 +118,19 @@ class Unroller:
         self._scanned: dict[str, list[list[str]]] = {}
 
     def loop(self, node: NodeProto, limit: int | None, goes_on: bool | None) -> Steps | None:
-        """Write one step of a ``Loop`` out.
+        """Unroll one step of a ``Loop``.
 
-        ``node``: the loop. In the second step and later ones it is the last of what this returned.
-        ``limit``: the most steps. None for no limit, where `goes_on` decides. ``goes_on``: its
-        condition. None if that is not known. Returns a step and the rest of the loop, or what
-        remains of one that is over. None if its length is not known, or it is too long. Raises
-        ``UnknownLength`` if that is found out after some steps.
+        ``node``: the loop; from the second step on, the last node that this method returned.
+        ``limit``: the maximum number of steps. None for no limit, where `goes_on` decides.
+        ``goes_on``: the loop's condition. None if it is not known. Returns a step followed by the
+        rest of the loop, or the loop's outputs once it is over. None if the length is not known or
+        the loop is too long. Raises ``UnknownLength`` if this shows after some steps.
         """
         key = next(name for name in node.output if name)
         step = self._taken.get(key, 0)
         body = next(each.g for each in node.attribute if each.name == "body")
         states = len(node.input) - 2
-        # The condition ends what has a limit without meaning: a ``while`` of TorchScript.
+        # TorchScript's ``while`` has a meaningless limit: only the condition ends it.
         is_counted = limit is not None and (limit <= NODES or _keeps_condition(body))
         known = limit if limit is not None and is_counted else 0
         if goes_on is None or known * len(body.node) > self._left:
@@ -155,11 +155,11 @@ class Unroller:
         return steps
 
     def scan(self, node: NodeProto, ranks: Sequence[int], length: int) -> Steps | None:
-        """Write all steps of a ``Scan`` out.
+        """Unroll all steps of a ``Scan``.
 
-        ``node``: the scan, of version 9 or later. ``ranks``: the rank of each of its scanned
-        inputs. ``length``: the number of steps. Returns what takes its place. None if it is empty
-        or too long.
+        ``node``: the scan, of version 9 or later. ``ranks``: the rank of each scanned input.
+        ``length``: the number of steps. Returns the replacement. None if the scan is empty or too
+        long.
         """
         attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         body, count = attributes["body"], attributes["num_scan_inputs"]
@@ -196,12 +196,12 @@ class Unroller:
 
     @staticmethod
     def _give_up(step: int) -> None:
-        """A loop that was not begun can stay as it is."""
+        """Raise ``UnknownLength``, except before the first step: an untouched loop can stay."""
         if step:
             raise UnknownLength
 
     def _end(self, node: NodeProto, key: str, states: int) -> Steps | None:
-        """Hand the states on, and put what was scanned together."""
+        """Pass the states on, and stack the scanned outputs."""
         scanned = self._scanned.get(key, [])
         if not scanned and any(node.output[states:]):
             return None
@@ -219,7 +219,7 @@ class Unroller:
         ]
 
     def _stack(self, steps: Steps, parts: Sequence[str], axis: int, output: str) -> None:
-        """Put values side by side along a new axis."""
+        """Stack values along a new axis."""
         if not output:
             return
         at = self._constant(steps, np.array([axis], np.int64), "axis")
@@ -236,7 +236,7 @@ class Unroller:
         return name
 
     def _copy(self, steps: Steps, body: GraphProto, inputs: Sequence[str]) -> list[str]:
-        """Write a body out for some inputs, and return the names of its outputs."""
+        """Copy a body for the given inputs, and return the names of its outputs."""
         names: dict[str, str] = {
             value.name: name for value, name in zip(body.input, inputs, strict=True)
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The value of one ONNX node whose inputs are all known."""
+"""Evaluate one ONNX node whose inputs are all known."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,16 +14,16 @@ Array = np.ndarray[Any, Any]
 def evaluate_node(
     node: NodeProto, inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> dict[str, Array] | None:
-    """Compute the outputs of a node by ONNX Runtime, or by ONNX's reference implementation.
+    """Compute the outputs of a node with ONNX Runtime, or with ONNX's reference implementation.
 
-    ONNX Runtime is what models are compared with, and the two differ here and there (``Resize``,
-    ``MaxUnpool``, masks of ``Attention``). ``node``: the node, without subgraphs. ``inputs``: the
-    values of its inputs. ``opsets``: the version of each domain. Returns the outputs by name. None
-    where neither can compute them, or one is not a tensor.
+    Models are compared with ONNX Runtime, and the two differ in places (``Resize``, ``MaxUnpool``,
+    masks of ``Attention``). ``node``: the node, without subgraphs. ``inputs``: the values of its
+    inputs. ``opsets``: the version of each domain. Returns the outputs by name. None if neither
+    implementation can compute them, or if an output is not a tensor.
     """
     names = [name for name in node.output if name]
     for evaluate in (_onnx_runtime, _reference):
-        # Either lacks operators, and raises errors of many kinds for them.
+        # Each lacks some operators, and raises errors of many types for them.
         try:
             values = evaluate(node, names, inputs, opsets)
         except Exception:
@@ -39,7 +39,7 @@ def evaluate_node(
 
 
 def is_quantized_weight(node: NodeProto, values: Array) -> bool:
-    """True if a node dequantizes a constant of bytes that products may be computed with."""
+    """True if a node dequantizes a constant of bytes that may be a factor of a product."""
     is_of_bytes = values.ndim >= 2 and values.dtype in (np.int8, np.uint8)
     return node.op_type == "DequantizeLinear" and is_of_bytes
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folds what an ONNX graph computes from constants and from static shapes.
+"""Fold the parts of an ONNX graph that depend only on constants and static shapes.
 
-TVM's importer refuses much of the arithmetic that exporters write for shapes, and an ``If``
-compiles only where both of its branches have one shape. With the extents of all inputs known,
-both are constants.
+TVM's importer refuses much of the shape arithmetic that exporters write, and an ``If`` compiles
+only if both branches have the same shape. Once the extents of all inputs are known, the arithmetic
+and the conditions are constants.
 """
 
 from collections import Counter, deque
@@ -34,17 +34,18 @@ RANDOM = {
 }
 
 GROWTH_BYTES = 1 << 24
-"""A constant that is so much larger than what it is computed from stays computed."""
+"""A node is not folded if its outputs exceed its inputs by more bytes than this."""
 
 
 def fold_constants(model: ModelProto) -> None:
     """Fold a model in place; its nodes must be in order and its inputs' shapes known.
 
     - A node whose inputs are all constants becomes constants, and so do ``Shape`` and ``Size`` of
-      values of static shape. Random nodes stay, and so do those that blow up a constant.
-    - Of an ``If`` of constant condition the branch that is taken remains.
-    - ``Loop`` and ``Scan`` of known length are written out step by step, up to some thousand nodes.
-    - ``Identity`` and ``Dropout`` go away, and so do nodes and initializers that nothing reads.
+      values of static shape. Random nodes stay, and so do nodes that enlarge a constant by more
+      than ``GROWTH_BYTES``.
+    - An ``If`` of constant condition becomes its taken branch.
+    - ``Loop`` and ``Scan`` of known length are unrolled, up to ``NODES`` nodes.
+    - ``Identity`` and ``Dropout`` are removed, and so are unused nodes and initializers.
 
     ``model`` is changed. Its constants are initializers afterwards.
     """
@@ -57,7 +58,7 @@ def fold_constants(model: ModelProto) -> None:
 
 
 class _Folding:
-    """One pass over the nodes of the main graph, with what is known of their values."""
+    """One pass over the nodes of the main graph, with the known constants and types."""
 
     def __init__(self, model: ModelProto, *, unrolls: bool) -> None:
         self._graph = model.graph
@@ -76,7 +77,7 @@ class _Folding:
         self._unroller = Unroller(self._new_name) if unrolls else None
 
     def run(self) -> None:
-        """Fold, and put the result into the model."""
+        """Fold, and write the result into the model."""
         self._uses = Counter(name for node in self._graph.node for name in reads(node))
         self._uses.update(self._outputs)
         nodes = deque(self._graph.node)
@@ -111,7 +112,7 @@ class _Folding:
         return new
 
     def _opened(self, node: NodeProto) -> list[NodeProto] | None:
-        """Return the nodes that an ``If``, ``Loop`` or ``Scan`` stands for, where that is known."""
+        """Return the nodes that replace an ``If``, ``Loop`` or ``Scan``. None if not known."""
         if not is_standard(node):
             return None
         if node.op_type == "If":
@@ -154,11 +155,11 @@ class _Folding:
         return None
 
     def _scalar(self, name: str) -> Any:
-        """The one element of a constant. None if that is not known."""
+        """The single element of a constant. None if the value is not constant."""
         return self._array(name).reshape(-1)[0] if name in self._constants else None
 
     def _drop(self, node: NodeProto) -> bool:
-        """True if a node hands its first input on, and its readers read that instead."""
+        """Drop a node that passes its first input on. Return whether it was dropped."""
         if not is_standard(node) or not self._hands_on(node):
             return False
         output, source = node.output[0], node.input[0]
@@ -180,7 +181,7 @@ class _Folding:
         return not any(each.name == "is_test" and each.i == 0 for each in node.attribute)
 
     def _fold(self, node: NodeProto) -> bool:
-        """True if the outputs of a node are constants now."""
+        """Fold a node into constants. Return whether it was folded."""
         outputs = self._values(node)
         if outputs is None:
             return False
@@ -207,7 +208,7 @@ class _Folding:
         if node.op_type == "Size":
             return np.array(np.prod(extents, dtype=np.int64), np.int64)
         limits = {each.name: each.i for each in node.attribute}
-        # As a slice of Python: negative ones count from the end, and all are clamped.
+        # A Python slice: negative bounds count from the end, and all bounds are clamped.
         shown = extents[limits.get("start", 0) : limits.get("end", len(extents))]
         return np.array(shown, np.int64)
 
@@ -222,7 +223,7 @@ class _Folding:
         return size > GROWTH_BYTES + sum(self._array(name).nbytes for name in names)
 
     def _write(self) -> None:
-        """Put the nodes and the constants that something reads into the model."""
+        """Write the used nodes and constants into the model."""
         used = set(self._outputs)
         nodes = []
         for node in reversed(self._kept):
@@ -234,5 +235,5 @@ class _Folding:
         self._graph.node.extend(reversed(nodes))
         del self._graph.initializer[:]
         self._graph.initializer.extend(constants)
-        # What was stated of values that are gone, or were of unknown extents, is of no use.
+        # The stated types may be of removed values, or of unknown extents.
         del self._graph.value_info[:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A float16 or bfloat16 ONNX model as one that computes in float32.
+"""Convert float16 and bfloat16 ONNX models to float32.
 
-ONNX Runtime, too, computes these in float32 on a CPU, and rounds after each operator. Without that
-rounding the results are nearer to those of exact arithmetic.
+ONNX Runtime also computes these models in float32 on a CPU, but rounds after each operator.
+Without that rounding, the results are closer to exact arithmetic.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,15 +25,15 @@ from .control_flow import rename
 from .order import all_graphs, names_in
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision")
-"""Attributes that hold a type: of ``Cast``, of random numbers, of quantization, of attention."""
+"""Attributes that hold a type, in ``Cast``, random generators, quantization and attention."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """The half types that a model has.
+    """The half types in a model.
 
-    ``inputs``, ``outputs``: by the name of an input or output of such a type: the type.
-    ``anywhere``: all such types in the model, sorted. Empty where it has none.
+    ``inputs``, ``outputs``: the types of inputs and outputs of half type, by name. ``anywhere``:
+    all half types in the model, sorted. Empty if there are none.
     """
 
     inputs: dict[str, str]
@@ -58,8 +58,8 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
     """Return a copy of a model that computes in float32.
 
     ``model`` is not changed. ``borders``: whether the inputs and outputs keep their types, and are
-    cast; otherwise they are float32. Returns the copy. Its weights are those of `model`, which
-    float32 holds exactly.
+    cast; otherwise they are float32. Returns the copy. Its weights equal the weights of `model`,
+    which float32 holds exactly.
     """
     declared = half_types(model)
     copy = deepcopy(model)
@@ -100,7 +100,7 @@ Body = Any
 
 
 def _bodies(model: ModelProto) -> Iterator[Body]:
-    """The graphs of a model, those of its functions included."""
+    """The graphs of a model, including the bodies of its functions."""
     for body in (model.graph, *model.functions):
         yield from all_graphs(body)
 

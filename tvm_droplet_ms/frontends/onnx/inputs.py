@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of an ONNX model: bound to shapes and values, and those that decide an extent."""
+"""Bind the inputs of an ONNX model to shapes and values, and find inputs that decide extents."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -18,16 +18,16 @@ _NO_SOURCE = {
     *("Shape", "Size"),
     *("Compress", "NonMaxSuppression", "NonZero", "Unique"),
 }
-"""Operators whose result depends on no value, or whose extents depend on data."""
+"""Operators whose result depends on no input value, or whose extents depend on data."""
 
 _INTEGERS = (6, 7)
 """INT32 and INT64 of ``TensorProto``."""
 
 
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
-    """List the inputs of a model that are no weights.
+    """List the inputs of a model that are not weights.
 
-    Before version 4 of the format it lists its weights among its inputs. Returns the inputs without
+    Before format version 4, a model lists its weights among its inputs. Returns the inputs without
     an initializer of the same name.
     """
     return _no_weights(model.graph)
@@ -42,11 +42,11 @@ def _no_weights(graph: GraphProto) -> list[ValueInfoProto]:
 def bind_inputs(
     model: ModelProto, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Array]
 ) -> ModelProto:
-    """Return a copy of a model for inputs of some shapes, and for some values of others.
+    """Return a copy of a model with bound input shapes and constant inputs.
 
     ``model`` is not changed. ``shapes``: the shapes of inputs by name. ``constants``: the values of
-    inputs by name, in their types. These are inputs no more. Returns the copy. It states no shapes
-    but those of its inputs: what was stated for open extents is of no use, and may be wrong.
+    inputs by name, in the inputs' types; these inputs become initializers. Returns the copy. It
+    states shapes only for its inputs: shapes stated for open extents may be wrong.
     """
     copy = deepcopy(model)
     graph = copy.graph
@@ -55,7 +55,7 @@ def bind_inputs(
         if value.name in shapes:
             shape = value.type.tensor_type.shape
             del shape.dim[:]
-            # Also where there are no extents: a scalar has a shape without any.
+            # Set the shape even without extents: a scalar has an empty shape.
             value.type.tensor_type.shape.SetInParent()
             for extent in shapes[value.name]:
                 shape.dim.add().dim_value = int(extent)
@@ -77,20 +77,20 @@ def bind_inputs(
 
 
 def _dense(tensor: SparseTensorProto) -> TensorProto:
-    """A sparse initializer with its zeros."""
+    """A sparse initializer as a dense one."""
     values, places = map(onnx.numpy_helper.to_array, (tensor.values, tensor.indices))
     whole = np.zeros(tuple(tensor.dims), values.dtype)
-    # Places are counted in the flat tensor, or given by axis.
+    # Indices are positions in the flat tensor, or one index per axis.
     flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), whole.shape)
     whole.reshape(-1)[flat] = values
     return onnx.numpy_helper.from_array(whole, tensor.values.name)
 
 
 def deciding_inputs(graph: GraphProto, values: Iterable[str]) -> list[str]:
-    """List the inputs that may be lengths or shapes, and that some values are computed from.
+    """List the inputs that may be lengths or shapes, and that some values depend on.
 
-    ``graph``: its nodes in order. ``values``: names of values. Returns the names of integer inputs
-    of one axis at most, in the graph's order.
+    ``graph``: a graph whose nodes are in order. ``values``: names of values. Returns the names of
+    integer inputs with at most one axis, in the graph's order.
     """
     wanted = set(values)
     for node in reversed(graph.node):

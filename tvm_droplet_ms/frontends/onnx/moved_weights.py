@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of an ONNX model whose weights are moved by a rounding error."""
+"""Perturb the weights of an ONNX model by a rounding error."""
 
 from copy import deepcopy
 
@@ -11,8 +11,8 @@ from ...deviation import moved_by_rounding
 from .order import all_graphs
 
 ROUNDING = 2.0**-22
-"""Four units of rounding. A sum of a thousand products rounds by about thirty in another order, and
-the check allows sixteen times the movement that it sees (``NOISE``)."""
+"""Four units of rounding. In another order, the rounding of a sum of a thousand products changes by
+about thirty units. The check allows sixteen times (``NOISE``) the observed movement."""
 
 _WEIGHTS = {
     "Conv": (1,),
@@ -27,17 +27,17 @@ _WEIGHTS = {
     "MatMulIntegerToFloat": (3,),
     "DequantizeLinear": (1,),
 }
-"""The inputs of operators that are weights, or the scales of weights of bytes. Other constants may
-be masks, tables, or extents."""
+"""The operator inputs that are weights, or scales of byte weights. Other constants may be masks,
+tables, or extents."""
 
 
 def move_weights(model: ModelProto, generator: np.random.Generator) -> ModelProto:
-    """Copy a model, and move the weights that sums of products are made with.
+    """Copy a model, and move its weights that are factors in sums of products.
 
-    Each number moves by ``ROUNDING`` of it, up or down by chance. ``model`` is not changed. Weights
-    are constants of float32 that an operator of ``_WEIGHTS`` reads, but for the scales that a
-    ``QuantizeLinear`` reads too: those are of activations. Constants of other types, and those with
-    numbers that are not finite, stay.
+    Each number moves by the relative error ``ROUNDING``, up or down at random. ``model`` is not
+    changed. Weights are float32 constants that an operator of ``_WEIGHTS`` reads. Scales that a
+    ``QuantizeLinear`` reads too are scales of activations, and stay. Constants of other types, and
+    constants with numbers that are not finite, stay too.
     """
     copy = deepcopy(model)
     for graph in all_graphs(copy.graph):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of two and four bits in ONNX, as bytes: TVM has no tensors of them.
+"""Widen 2-bit and 4-bit ONNX weights to bytes, because TVM has no tensors of these types.
 
 ``pack_weights`` packs them again where that is faster.
 """
@@ -12,16 +12,16 @@ _NAMES = {"INT4": np.int8, "UINT4": np.uint8, "INT2": np.int8, "UINT2": np.uint8
 _KINDS = {
     getattr(TensorProto, name): kind for name, kind in _NAMES.items() if hasattr(TensorProto, name)
 }
-"""By the numbers of ONNX's types, those that this version of ONNX has: what holds them."""
+"""Map from the narrow ONNX types that this ONNX version has to NumPy types that hold them."""
 
 _PLACES = {("", "DequantizeLinear"): (0, 2), ("com.microsoft", "GatherBlockQuantized"): (0, 3)}
-"""The inputs of an operator that have such a type: numbers and zero points."""
+"""The inputs of each operator that may have such a type: numbers and zero points."""
 
 
 def widen_integers(model: ModelProto) -> ModelProto:
-    """Give operators bytes where their constants have fewer bits. Changes ``model``.
+    """Widen 2-bit and 4-bit constants of operators to bytes. Changes ``model``.
 
-    Signed ones for ``GatherBlockQuantized``, whose unsigned bytes hold several numbers each.
+    They become int8 for ``GatherBlockQuantized``, whose uint8 values hold several numbers each.
     """
     constants = {each.name: each for each in model.graph.initializer if each.data_type in _KINDS}
     widened: dict[tuple[str, bool], str] = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Old versions of ONNX's operators, of which TVM's importer reads the new forms only.
+"""Convert old versions of ONNX operators to the versions that TVM's importer reads.
 
-Up to version 10 ``Slice`` has its limits as attributes, and TVM 0.27 has a converter for version 13
-alone, which it calls for all versions; ``Reshape``, ``Upsample``, ``TopK`` and others have such
-gaps too.
+Before version 10, the limits of ``Slice`` are attributes. TVM 0.27 has a converter only for version
+13, and calls it for all versions. ``Reshape``, ``Upsample``, ``TopK`` and others have such gaps
+too.
 """
 
 import onnx
@@ -13,20 +13,20 @@ from .order import all_graphs, is_standard
 from .weights import put_weights_back, without_weights
 
 OLDEST = 13
-"""The version from which on TVM's importer knows all forms of its operators."""
+"""From this version on, TVM's importer knows all forms of its operators."""
 
 OLDEST_SCAN = 9
-"""The version from which on a ``Scan`` has no batch of its own."""
+"""From this version on, a ``Scan`` has no batch axis of its own."""
 
 OLDEST_PRELU = 7
-"""The version from which on slopes broadcast as NumPy has it."""
+"""From this version on, the slopes of ``PRelu`` broadcast as in NumPy."""
 
 LAST_PLAIN_RESIZE = 10
-"""The version up to which coordinates are asymmetric, and the nearest element is the lower one: in
-version 10 the upper one along an axis that shrinks, to ONNX Runtime."""
+"""Up to this version, coordinates are asymmetric, and the nearest element is the lower one. In
+version 10, ONNX Runtime takes the upper one along an axis that shrinks."""
 
 FORMAT = 8
-"""The version of the file format: from 4 on, initializers need not be inputs too."""
+"""The version of the file format. From version 4 on, initializers need not be inputs too."""
 
 
 def opset_of(model: ModelProto) -> int:
@@ -38,14 +38,14 @@ def opset_of(model: ModelProto) -> int:
 def with_new_opset(model: ModelProto) -> ModelProto:
     """Convert a model of old operators with ONNX's version converter.
 
-    ``model`` is not changed. Returns a model of version 13, or `model` itself where its version is
-    that or a later one. Raises ``RuntimeError`` if ONNX cannot convert it.
+    ``model`` is not changed. Returns a model of version 13, or `model` itself if it has version 13
+    or later. Raises ``RuntimeError`` if ONNX cannot convert it.
     """
     standard = [each for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if not standard or opset_of(model) >= OLDEST:
         return model
-    # ONNX has no adapters for them, and leaves them as they are: a Scan with a batch of its own,
-    # and slopes by channel.
+    # ONNX has no adapters for a Scan with its own batch axis and for slopes by channel, and leaves
+    # both unchanged.
     for kind, oldest in (("Scan", OLDEST_SCAN), ("PRelu", OLDEST_PRELU)):
         if opset_of(model) < oldest and any(node.op_type == kind for node in model.graph.node):
             raise RuntimeError(f"a {kind} of before version {oldest} is another operator")
@@ -53,7 +53,7 @@ def with_new_opset(model: ModelProto) -> ModelProto:
     light.ir_version = max(light.ir_version, FORMAT)
     try:
         converted: ModelProto = onnx.version_converter.convert_version(light, OLDEST)
-    # Its errors have no common class.
+    # The converter's errors have no common class.
     except Exception as error:
         raise RuntimeError(f"{error}") from error
     put_weights_back(converted, weights)
@@ -63,9 +63,9 @@ def with_new_opset(model: ModelProto) -> ModelProto:
 
 
 def _place_as_before(graph: GraphProto, nearest: str) -> None:
-    """Say how old nodes place and round coordinates, which ONNX's converter leaves to the defaults.
+    """Set how old ``Resize`` nodes place and round coordinates: ONNX's converter leaves defaults.
 
-    "simple" is no mode of ONNX, but the converter of ``Resize`` here knows it.
+    "simple" is not a mode of ONNX, but this package's converter of ``Resize`` knows it.
     """
     modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": nearest}
     for inner in all_graphs(graph):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of an ONNX graph's nodes: each one behind those whose values it reads.
+"""Sort the nodes of ONNX graphs in topological order.
 
-ONNX asks for that order. ONNX Runtime loads files that lack it, and some tools write them.
+ONNX requires that order. Some tools write files without it, and ONNX Runtime loads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """List the graphs in the attributes of a node: branches and loop bodies.
 
-    Each graph, without those inside it.
+    Graphs nested inside these are not listed.
     """
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -27,7 +27,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """List a graph and all graphs inside it, the outer ones first."""
+    """List a graph and all graphs nested inside it, outer graphs first."""
     yield graph
     for node in graph.node:
         for inner in subgraphs(node):
@@ -35,7 +35,7 @@ def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def names_in(graph: GraphProto) -> set[str]:
-    """Return the names of all values of a graph and of those inside it."""
+    """Return the names of all values in a graph and in its nested graphs."""
     names: set[str] = set()
     for each in all_graphs(graph):
         names.update(value.name for value in [*each.input, *each.initializer])
@@ -44,15 +44,15 @@ def names_in(graph: GraphProto) -> set[str]:
 
 
 def is_standard(node: NodeProto, *kinds: str) -> bool:
-    """True if a node is ONNX's own, of one of some kinds where any are given.
+    """True if a node is a standard ONNX operator, and one of ``kinds`` if any are given.
 
-    Other domains reuse the names of operators.
+    Other domains reuse operator names.
     """
     return node.domain in ("", "ai.onnx") and (not kinds or node.op_type in kinds)
 
 
 def reads(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, those that its subgraphs capture included."""
+    """Return the values that a node reads, including values captured by its subgraphs."""
     names = {name for name in node.input if name}
     for graph in subgraphs(node):
         own = {value.name for value in [*graph.input, *graph.initializer]}
@@ -64,10 +64,10 @@ def reads(node: NodeProto) -> set[str]:
 
 
 def sort_nodes(model: ModelProto) -> None:
-    """Sort the nodes of a model, and of all subgraphs, in place. An order that is right is kept.
+    """Sort the nodes of a model and of all subgraphs in place. A valid order is kept.
 
-    ``model`` is changed. Raises ``ValueError`` if a node reads a value that nothing makes, or that
-    is made of what the node makes.
+    ``model`` is changed. Raises ``ValueError`` if a node reads a value that nothing makes, or a
+    value that depends on the node's own outputs.
     """
     _sort(model.graph, set())
 
@@ -87,7 +87,7 @@ def _sort(graph: GraphProto, outer: set[str]) -> None:
 
 
 def _in_order(nodes: list[NodeProto], known: Iterable[str]) -> list[NodeProto]:
-    """Kahn's algorithm; of the nodes that are ready, the one that stood first goes first."""
+    """Sort by Kahn's algorithm. Among ready nodes, the original order decides."""
     known = set(known)
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     waits: list[set[int]] = []
@@ -119,9 +119,9 @@ def _in_order(nodes: list[NodeProto], known: Iterable[str]) -> list[NodeProto]:
 
 
 def named(node: NodeProto) -> str:
-    """Say which node it is, for a message.
+    """Describe a node for a message.
 
-    Its name, or its first output where it has none, and its operator.
+    The text has its name and its operator. Without a name, its first output stands in.
     """
     domain = "" if is_standard(node) else f"{node.domain}."
     name = node.name or next(iter(node.output), "")

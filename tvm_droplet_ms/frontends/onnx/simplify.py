@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX model as it comes, made into one that TVM's importer reads rightly."""
+"""Simplify an ONNX model so that TVM's importer reads it correctly."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 class Simplified:
     """A model to import.
 
-    ``notes``: what was changed that a user should know, and what could not be done.
+    ``notes``: changes that a user should know about, and steps that failed.
     """
 
     model: ModelProto
@@ -36,14 +36,13 @@ def simplify_onnx(
     shapes: Mapping[str, Sequence[int]],
     constants: Mapping[str, Array] | None = None,
 ) -> Simplified:
-    """Bind the inputs of a model, put its nodes in order, and fold what is constant then.
+    """Bind the inputs of a model, sort its nodes, and fold its constants.
 
-    Functions of the model are put in the place of their calls, half floats become float32, old
-    operators become those of a version that TVM's importer knows, and ``prepare_onnx`` rewrites
-    what that importer makes opaque. ``model`` is not changed. ``shapes``: the shape of each input.
-    ``constants``: values of inputs, which are inputs no more. Returns the model, and what to say of
-    it. A step that fails is left out, and said. Raises ``ValueError`` if the nodes of the model
-    have no order.
+    Functions of the model are inlined, half floats become float32, and old operators are converted
+    to a version that TVM's importer knows. ``prepare_onnx`` rewrites nodes that this importer makes
+    opaque. ``model`` is not changed. ``shapes``: the shape of each input. ``constants``: values of
+    inputs, which become initializers. Returns the model and notes about it. A failed step is
+    skipped and noted. Raises ``ValueError`` if the nodes of the model have no order.
     """
     changed = bound_in_order(model, shapes, constants or {})
     notes: list[str] = []
@@ -70,7 +69,7 @@ def bound_in_order(
     """Bind the inputs of a model and sort its nodes, and change nothing else.
 
     ``model`` is not changed. ``shapes``: the shape of each input. ``constants``: values of inputs,
-    which are inputs no more. Returns a copy. Raises ``ValueError`` if the nodes of the model have
+    which become initializers. Returns a copy. Raises ``ValueError`` if the nodes of the model have
     no order.
     """
     bound = bind_inputs(model, shapes, constants)
@@ -81,9 +80,9 @@ def bound_in_order(
 def _attempt(
     step: Callable[[ModelProto], ModelProto], model: ModelProto, failure: str, notes: list[str]
 ) -> ModelProto:
-    """The model after a step, or as it was where the step fails or loses an output."""
+    """The model after a step, or unchanged if the step fails or loses an output."""
     outputs = [value.name for value in model.graph.output]
-    # ONNX's tools raise errors of many kinds; the model can still be imported without the step.
+    # ONNX's tools raise errors of many types. The model can still be imported without the step.
     try:
         changed = step(model)
     except Exception as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of an ONNX graph's values, found node by node while the graph is folded."""
+"""Infer the types of an ONNX graph's values, node by node, while the graph is folded."""
 
 from collections.abc import Mapping
 from math import prod
@@ -8,15 +8,15 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
 DATA_ELEMENTS = 4096
-"""Larger constants say no shape: ONNX's inference is not shown their values."""
+"""Larger constants are not shapes: ONNX's inference does not get their values."""
 
 
 class StaticTypes:
     """Types of values by name.
 
-    ONNX's inference over a whole model sees no constant that is yet to be folded. This one asks the
-    inference of each operator in turn, once its inputs are known. ``model``: the model. The types
-    of its inputs are known from the start.
+    ONNX's inference over a whole model does not see constants that are still to be folded. This
+    class runs the inference of each operator in turn, once its inputs are known. ``model``: the
+    model. The types of its inputs are known from the start.
     """
 
     def __init__(self, model: ModelProto) -> None:
@@ -40,18 +40,18 @@ class StaticTypes:
         return tuple(int(extent.dim_value) for extent in extents)
 
     def element_type(self, name: str) -> int:
-        """Return ONNX's number of a value's element type; 0 if it is not known."""
+        """Return ONNX's number of a value's element type. 0 if it is not known."""
         kind = self._types.get(name)
         return 0 if kind is None else int(kind.tensor_type.elem_type)
 
     def add_constant(self, tensor: TensorProto) -> None:
-        """Note the type of a constant."""
+        """Record the type of a constant."""
         self._types[tensor.name] = onnx.helper.make_tensor_type_proto(
             tensor.data_type, list(tensor.dims)
         )
 
     def infer(self, node: NodeProto, data: Mapping[str, TensorProto]) -> None:
-        """Find the types of a node's outputs. ``data``: the constants among its inputs."""
+        """Infer the types of a node's outputs. ``data``: the constants among its inputs."""
         domain = "" if node.domain == "ai.onnx" else node.domain
         small = {
             name: data[name]
@@ -70,8 +70,8 @@ class StaticTypes:
                 opset_imports=self._opsets,
                 ir_version=self._ir_version,
             )
-        # An operator without a schema, an input of no known type, or a node that ONNX's inference
-        # finds fault with: what the model itself states of its values remains.
+        # The operator has no schema, an input has no known type, or ONNX's inference rejects the
+        # node. The types that the model itself states are used then.
         except Exception:
             found = {}
         for name in node.output:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX model without its weights, for tools that take a serialized model.
+"""Remove the weights from an ONNX model for tools that take a serialized model.
 
-Protocol buffers end at 2 GB, and such a tool copies all weights twice to look at shapes.
+Protocol buffers are limited to 2 GB, and such a tool copies all weights twice to look at shapes.
 """
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto
 
 WEIGHT_BYTES = 1 << 12
-"""A larger initializer is a weight, whose values nothing but the computation depends on."""
+"""A larger initializer is a weight: only the computation depends on its values, and no shape."""
 
 
 def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
-    """Return a copy of a model whose large initializers are inputs, and those initializers.
+    """Return a copy of a model with inputs in place of large initializers, and the initializers.
 
-    ``model`` is not changed, and the initializers belong to it. The inputs that stand for weights
+    ``model`` is not changed, and the initializers belong to it. The inputs that replace weights
     come last.
     """
     rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
@@ -36,10 +36,10 @@ def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
 
 
 def put_weights_back(light: ModelProto, weights: list[TensorProto]) -> None:
-    """Make the inputs that stand for weights initializers again.
+    """Turn the inputs that replace weights into initializers again.
 
-    ``light``: what became of the first result of ``without_weights``. It is changed. ``weights``:
-    the second one.
+    ``light``: the model that ``without_weights`` returned, possibly transformed. It is changed.
+    ``weights``: the initializers that ``without_weights`` returned.
     """
     names = {tensor.name for tensor in weights}
     inputs = [value for value in light.graph.input if value.name not in names]

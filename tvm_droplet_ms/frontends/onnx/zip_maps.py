@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs that are lists of maps from classes to scores, as scikit-learn's exporter writes them."""
+"""Replace outputs that are lists of maps from classes to scores (scikit-learn's exporter)."""
 
 from copy import deepcopy
 
@@ -15,8 +15,8 @@ _DOMAIN = "ai.onnx.ml"
 def without_zip_maps(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
     """Replace each ``ZipMap`` that makes an output by its input: a row of scores for each map.
 
-    Returns the model, as it is where there is none, and what a user should know. ``model`` is not
-    changed.
+    ``model`` is not changed. Returns the changed copy, or `model` itself if it has no ``ZipMap``,
+    and notes for the user.
     """
     outputs = {value.name for value in model.graph.output}
     read = {name for node in model.graph.node for name in reads(node)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that TVM's ONNX importer lacks, or gets wrong."""
+"""Converters for operators that TVM's ONNX importer lacks or gets wrong."""
 
 from .importer import more_operators
 from .operands import UnknownExtent, UnsupportedNode, WrongExtent

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes whose inputs are constants, computed while a model is imported.
+"""Compute nodes of constant inputs while a model is imported.
 
-TVM folds few of them, so that a shape that is computed keeps its operators from being imported.
-The bodies of functions and the branches of an ``If`` are known no earlier than here.
+TVM folds few of them, and then cannot import operators that depend on a computed shape. The bodies
+of functions and the branches of an ``If`` become known only during the import.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,16 @@ Array = np.ndarray[Any, Any]
 
 _MOST_INPUT = 1 << 14
 _MOST_OUTPUT = 1 << 20
-"""Elements that are computed here. What is larger is left to the passes behind the import."""
+"""Maximum numbers of input and output elements. Larger nodes are left to later passes."""
 
 _NOT_FOLDED = {*RANDOM, "Loop", "Scan", "If"}
 
 
 def fold_node(node: Any, inputs: Sequence[Any], opset: int) -> list[Any] | None:
-    """Compute a node of a version of the standard operators.
+    """Compute the outputs of a node from constant inputs.
 
-    None if an input is no small constant, or the node is random or not computed here.
+    ``opset``: version of the standard operators. None if an input is not a small constant, or if
+    the node is random or not supported here.
     """
     if node.op_type in ("Shape", "Size"):
         return _shape(node, inputs[0])
@@ -40,7 +41,7 @@ def fold_node(node: Any, inputs: Sequence[Any], opset: int) -> list[Any] | None:
         return None
     if node.op_type == "Constant":
         return _constant(node)
-    # Weights are not copied for this.
+    # Large constants are not copied to NumPy.
     if not inputs or any(
         isinstance(value, tvm.ir.Var | tvm.ir.Call) or _is_large(value) for value in inputs
     ):
@@ -66,7 +67,7 @@ def fold_node(node: Any, inputs: Sequence[Any], opset: int) -> list[Any] | None:
 
 
 def as_array(value: Any) -> Array | None:
-    """The values of a constant, a number or a known shape, else None."""
+    """The values of a constant, a number or a known shape. None for other values."""
     if isinstance(value, GenericConst):
         array: Array = value.value.numpy()
         return array if array.dtype.kind in "fiub" else None
@@ -78,7 +79,7 @@ def as_array(value: Any) -> Array | None:
 
 
 def _is_large(value: Any) -> bool:
-    """True if a constant has more elements than are computed with here."""
+    """True if a constant has more elements than ``_MOST_INPUT``."""
     if not isinstance(value, GenericConst):
         return False
     return prod(int(extent) for extent in value.value.shape) > _MOST_INPUT
@@ -106,7 +107,7 @@ def _shape(node: Any, value: Any) -> list[Any] | None:
 
 
 def _constant(node: Any) -> list[Any] | None:
-    """The values of a ``Constant``, in any of its forms but a sparse one and strings."""
+    """The values of a ``Constant``. None for sparse values and strings."""
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
     kinds = {"value_float": "float32", "value_floats": "float32"}

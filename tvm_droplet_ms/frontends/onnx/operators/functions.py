@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that ONNX defines by others: their bodies take the place of the nodes.
+"""Expand operators that ONNX defines as functions of other operators.
 
-The library ``onnx`` inlines them, with the attributes of the node and for the types of its inputs.
+The library ``onnx`` inlines the function bodies, for the attributes of the node and the types of
+its inputs.
 """
 
 from collections.abc import Sequence
@@ -17,15 +18,15 @@ from ..folding import fold_constants
 from ..order import is_standard
 
 _LOCAL = "droplet"
-"""The domain of functions that are inlined at once."""
+"""The domain of temporary functions, which are inlined at once."""
 
 
 def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
-    """Expand a node.
+    """Expand a node into its function body.
 
-    ``inputs``: its inputs, whose types must be known. ``opset``: version of the standard operators.
-    Returns a graph that reads and makes the values of the node by their names, with its loops
-    written out. None if ONNX does not define the operator by others.
+    ``inputs``: the node's inputs, whose types must be known. ``opset``: version of the standard
+    operators. Returns a graph with the input and output names of the node and with unrolled loops.
+    None if ONNX does not define the operator as a function.
     """
     from onnx.inliner import inline_selected_functions
 
@@ -44,7 +45,7 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
             model, [("", node.op_type)], inline_schema_functions=True
         ).graph
     except RuntimeError:
-        # It needs the types of all inputs, those included that are not given.
+        # The inliner needs the types of all inputs, including omitted ones.
         expanded = _through_local_function(model, values)
     if any(each.op_type == node.op_type for each in expanded.node):
         return None
@@ -56,7 +57,7 @@ def expand_function(node: Any, inputs: Sequence[Any], opset: int) -> Any | None:
 
 
 def _with_defaults(node: Any, opset: int) -> Any:
-    """A copy of a node with all its attributes, which the inliner does not look up."""
+    """Copy a node with default attributes filled in: the inliner does not look them up."""
     copy = deepcopy(node)
     given = {each.name for each in node.attribute}
     for each in onnx.defs.get_schema(node.op_type, opset).attributes.values():
@@ -66,7 +67,7 @@ def _with_defaults(node: Any, opset: int) -> Any:
 
 
 def _through_local_function(model: Any, values: dict[str, Any]) -> Any:
-    """Expand the node of a model by a function of the model's own."""
+    """Expand the only node of a model through a function of the model itself."""
     from onnx.inliner import inline_local_functions
 
     (node,) = model.graph.node
@@ -105,10 +106,10 @@ def _value_info(name: str, value: Any) -> Any:
 
 
 def is_better_expanded(node: Any, inputs: Sequence[Any]) -> bool:
-    """True if TVM's converter of a node is wrong, where ONNX's definition is right.
+    """True if TVM's converter of a node is wrong and ONNX's function body is right.
 
-    TVM 0.27 gives constants for the mean and the deviation of a ``LayerNormalization``, and cannot
-    compile an ``RMSNormalization`` over all axes.
+    TVM 0.27 returns constants for the mean and the deviation of a ``LayerNormalization``, and
+    cannot compile an ``RMSNormalization`` over all axes.
     """
     if node.op_type == "LayerNormalization":
         return any(node.output[1:])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's ONNX importer with more converters, constants folded, and refusals that name the node.
+"""TVM's ONNX importer with more converters, constant folding, and errors that name the node.
 
 TVM 0.27 (``python/tvm/relax/frontend/onnx/onnx_frontend.py``) keeps its converters in a dictionary
-that a function makes anew for each node, and has no way to add one.
+that a function rebuilds for each node, and has no way to add one.
 """
 
 import functools
@@ -24,32 +24,31 @@ from .operands import StringValues, UnknownExtent, UnsupportedNode, WrongExtent
 from .wording import last_line, shown
 
 _DOMAINS = ("", "ai.onnx", *OTHER_DOMAINS)
-"""The domains of the operators that converters are for."""
+"""The domains of supported operators."""
 
 _OF_ONNX_RUNTIME = {
     *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization")
 }
-"""Converters of TVM that are not for ONNX's own operators."""
+"""TVM's converters that are for ONNX Runtime's operators, and not for ONNX's."""
 
 _TYPES = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4")
-"""The beginnings of types that are refused."""
+"""The prefixes of unsupported types."""
 
 _OF_SEQUENCES = {
     *("Optional", "OptionalGetElement", "SequenceConstruct", "SequenceEmpty", "SequenceErase"),
     *("SequenceInsert", "ConcatFromSequence", "SplitToSequence"),
 }
-"""Operators whose one result may be a tuple."""
+"""Operators whose single result may be a tuple."""
 
 
 _OF_ANY_RANK = {"Identity", "Shape", "Size"}
-"""Operators that need no shape of their input."""
+"""Operators that do not need the shape of their input."""
 
 
 def derive_importer(base: Any) -> Any:
     """Derive an importer from TVM's class ``ONNXGraphImporter``.
 
-    Returns a class to use in its place. It raises ``UnsupportedNode`` for a node that cannot be
-    converted.
+    Returns a replacement class. It raises ``UnsupportedNode`` for a node that cannot be converted.
     """
     tvms = functools.cache(onnx_frontend._get_convert_map)
 
@@ -57,9 +56,9 @@ def derive_importer(base: Any) -> Any:
         """TVM's importer, with more converters."""
 
         def from_onnx(self, graph: Any, opset: int) -> Any:
-            """Import a graph. Refuse constants that TVM writes and cannot load (``tensor.h``).
+            """Import a graph. Refuse constants that TVM can save but not load (``tensor.h``).
 
-            They have no elements, and a first extent that is not 0.
+            Such constants have no elements, but a nonzero first extent.
             """
             for tensor in graph.initializer:
                 if tensor.data_type == tensor.STRING:
@@ -79,7 +78,7 @@ def derive_importer(base: Any) -> Any:
             return module
 
         def _check_for_unsupported_ops(self, graph: Any) -> None:
-            """Nothing: nodes are refused one by one, by name."""
+            """Do nothing: unsupported nodes are refused one by one, by name."""
 
         def _construct_nodes(self, graph: Any) -> None:
             self._main_graph = graph
@@ -100,16 +99,16 @@ def derive_importer(base: Any) -> Any:
             try:
                 values = self._node_values(node)
             except UnknownExtent as error:
-                if error.values:  # Of a node of a branch or of a function's body.
+                if error.values:  # From a node inside a branch or a function body.
                     raise
                 raise self._unknown(node, str(error), error.index) from error
             except UnsupportedNode as error:
                 raise type(error)(f"{text} cannot be imported: {error}") from error
-            # TVM's converters raise whatever they meet.
+            # TVM's converters raise errors of any type.
             except Exception as error:
                 if any(_is_open(self._nodes.get(name)) for name in node.input if name):
                     raise self._unknown(node, last_line(error)) from error
-                # Of an operator whose axes, pads or the like are an input.
+                # The operator takes axes, pads or the like as an input.
                 wants_constant = "constant" in last_line(error).lower()
                 if wants_constant and deciding_inputs(self._main_graph, node.input):
                     raise self._unknown(node, last_line(error)) from error
@@ -117,7 +116,7 @@ def derive_importer(base: Any) -> Any:
             self._nodes.update({name: value for name, value in zip(node.output, values) if name})
 
         def _unknown(self, node: Any, reason: str, index: int | None = None) -> UnknownExtent:
-            """The refusal of a node for an extent that is not known, with what decides it."""
+            """The error for a node with an unknown extent, with the values that decide it."""
             names = [name for name in node.input if name]
             deciding = [name for name in names if _is_open(self._nodes.get(name))] or names
             if index is not None:
@@ -152,7 +151,7 @@ def derive_importer(base: Any) -> Any:
             return values
 
         def _check_shapes(self, node: Any) -> None:
-            """Refuse to read a tensor without a shape where a length can be bound instead."""
+            """Refuse an input without a shape if a length can be bound instead."""
             unshaped = [name for name in node.input if name and _has_no_shape(self._nodes[name])]
             if not unshaped or node.op_type in _OF_ANY_RANK:
                 return
@@ -160,10 +159,10 @@ def derive_importer(base: Any) -> Any:
                 raise UnknownExtent("the extents of an input are not known")
 
         def _value(self, name: str) -> Any:
-            """A value by its name. A shape becomes a tensor, as it is to ONNX.
+            """A value by name. A shape becomes a tensor, as in ONNX.
 
-            So does a constant without elements whose first extent is not 0: TVM writes such a
-            constant, and cannot load it (``tensor.h``).
+            A constant without elements but with a nonzero first extent becomes a call to ``zeros``:
+            TVM can save such a constant, but not load it (``tensor.h``).
             """
             value = self._nodes[name]
             if isinstance(value, tvm.ir.GenericConst):
@@ -175,7 +174,7 @@ def derive_importer(base: Any) -> Any:
             return value
 
         def _is_known(self, node: Any) -> bool:
-            """True if there is a converter. Some of TVM's are for operators of ONNX Runtime."""
+            """True if a node has a converter. Some of TVM's are only for ONNX Runtime."""
             if converter_of_domain(node.domain, node.op_type):
                 return True
             if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
@@ -206,7 +205,7 @@ def derive_importer(base: Any) -> Any:
             if not isinstance(result, relax.Tuple):
                 values = [result]
             else:
-                # Each operator's own name is that of a value, and not that of a tuple's field.
+                # Each field becomes a value of its own, not a field of a tuple.
                 values = [self.bb.normalize(each) for each in result.fields]
             missing = [name for name in node.output[len(values) :] if name not in self._unread]
             if any(missing):
@@ -214,9 +213,9 @@ def derive_importer(base: Any) -> Any:
             return values
 
         def _branches(self, node: Any, condition: Any) -> Sequence[Any]:
-            """The outputs of an ``If``; of a known condition, those of one branch.
+            """The outputs of an ``If``. A constant condition selects one branch.
 
-            Of another one both branches are computed, as TVM's importer has it too.
+            Otherwise both branches are imported, as in TVM's importer.
             """
             graphs = {each.name: each.g for each in node.attribute}
             if isinstance(condition, tvm.ir.GenericConst):
@@ -232,7 +231,7 @@ def derive_importer(base: Any) -> Any:
             return [self.bb.emit(relax.TupleGetItem(result, n)) for n in range(count)]
 
         def _inlined(self, graph: Any) -> Sequence[Any]:
-            """The outputs of a graph inside another one. Its names are not seen outside."""
+            """The outputs of a nested graph. The graph's names are not visible outside."""
             outer = dict(self._nodes)
             self._parse_graph_initializers(graph)
             for node in graph.node:
@@ -243,7 +242,7 @@ def derive_importer(base: Any) -> Any:
             return values
 
         def _parse_attr(self, attributes: Any) -> dict[str, Any]:
-            """The attributes of a node. TVM's function stops at an empty list."""
+            """The attributes of a node. TVM's function fails on an empty list."""
             empty = [each.name for each in attributes if _is_empty_list(each)]
             found = super()._parse_attr([each for each in attributes if each.name not in empty])
             return {**found, **{name: () for name in empty}}
@@ -252,7 +251,7 @@ def derive_importer(base: Any) -> Any:
 
 
 def _check_types(values: Sequence[Any]) -> None:
-    """Refuse the types that TVM's kernels compute other values in than ONNX, or none."""
+    """Refuse types for which TVM's kernels compute other values than ONNX, or none."""
     for value in values:
         kind = getattr(value, "ty", None)
         if isinstance(kind, relax.TensorType) and str(kind.dtype).startswith(_TYPES):
@@ -265,7 +264,7 @@ def _has_no_shape(value: Any) -> bool:
 
 
 def _is_open(value: Any) -> bool:
-    """True if a value is a tensor, or a shape, of an extent that is not known."""
+    """True if a value is a tensor or a shape with an unknown extent."""
     kind = getattr(value, "ty", None)
     if isinstance(kind, relax.ShapeType):
         return as_array(value) is None
@@ -290,7 +289,7 @@ def _importer() -> list[Attribute]:
 more_operators = Patch(_importer)
 """A context in which TVM's ``from_onnx`` uses the converters of this package.
 
-``from_onnx`` looks up the class of its importer by name when it is called. A node that cannot be
-converted raises ``UnsupportedNode``, with its name and operator. Outside of the context,
-``from_onnx`` is TVM's.
+``from_onnx`` looks up its importer class by name when it is called. A node that cannot be converted
+raises ``UnsupportedNode``, with the node's name and operator. Outside the context, ``from_onnx`` is
+unchanged.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions of converters on the inputs of a node, and the errors where one has no answer."""
+"""Helpers that read a node's inputs and attributes for converters, and the converters' errors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +14,15 @@ Array = np.ndarray[Any, Any]
 class UnsupportedNode(ValueError):
     """A node cannot be converted.
 
-    A converter says what is the matter with it ("its direction is 'x'"); the importer puts the
-    node's name and operator in front.
+    A converter states the reason ("its direction is 'x'"). The importer puts the node's name and
+    operator in front.
     """
 
     remedy = "export the model without it"
 
 
 class StringValues(UnsupportedNode):
-    """A node reads or makes strings."""
+    """A node reads or returns strings."""
 
     remedy = (
         "strings are not supported, train the model with integers in their place, or delete the "
@@ -33,8 +33,8 @@ class StringValues(UnsupportedNode):
 class UnknownExtent(UnsupportedNode):
     """An extent is not known before the model runs: it depends on the values of some tensors.
 
-    ``index``: the input of the node whose values decide it. None for any of them. ``values``: the
-    names of the values in the graph that decide it, which the importer fills in.
+    ``index``: the input of the node that decides the extent. None if any input may. ``values``: the
+    names of the graph values that decide the extent; the importer fills them in.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class WrongExtent(UnsupportedNode):
 
 
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
-    """The values of an input that has to be constant. None if it is not given.
+    """The values of an input that has to be constant. None if the input is omitted.
 
-    Raises ``UnknownExtent``, which names it, if it is not constant.
+    ``name``: the input's name, for the error. Raises ``UnknownExtent`` if the input is not
+    constant.
     """
     value = inputs[index] if index < len(inputs) else None
     if value is None:
@@ -66,7 +67,7 @@ def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None
 
 
 def shape_of(value: Any) -> list[int]:
-    """The extents of a tensor. Raises ``UnknownExtent`` if one is not known."""
+    """The extents of a tensor. Raises ``UnknownExtent`` if an extent is not known."""
     try:
         return [int(extent) for extent in value.ty.shape]
     except (AttributeError, TypeError) as error:
@@ -79,6 +80,6 @@ def dtype_of(value: Any) -> str:
 
 
 def text(attributes: dict[str, Any], name: str, default: str) -> str:
-    """An attribute that is a string."""
+    """The value of a string attribute."""
     value = attributes.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)

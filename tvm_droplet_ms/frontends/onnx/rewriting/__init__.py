@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of an ONNX graph replaced by others that are imported better."""
+"""Rewrite ONNX nodes into nodes that TVM imports better."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main graph of an ONNX model, while its nodes are rewritten."""
+"""The main graph of an ONNX model during rewriting."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,35 +42,35 @@ class OnnxGraph:
         self._names = names_in(graph)
 
     def is_used(self, name: str) -> bool:
-        """True if a node or the result mentions a value."""
+        """True if a node or an output of the graph uses a value."""
         return self._uses[name] > 0
 
     def replace_input(self, node: NodeProto, index: int, name: str) -> None:
-        """Give a node another input, and count the uses anew."""
+        """Replace an input of a node, and update the use counts."""
         self._uses[node.input[index]] -= 1
         self._uses[name] += 1
         node.input[index] = name
 
     def make_node(self, kind: str, inputs: Sequence[str], output: str) -> NodeProto:
-        """Make a node of one output, without attributes."""
+        """Make a node with one output and without attributes."""
         node: NodeProto = onnx.helper.make_node(kind, inputs, [output])
         return node
 
     def make_constant(self, values: Array, output: str) -> NodeProto:
-        """Make a node that gives some values."""
+        """Make a ``Constant`` node."""
         tensor = onnx.numpy_helper.from_array(values)
         node: NodeProto = onnx.helper.make_node("Constant", [], [output], value=tensor)
         return node
 
     def set_attributes(self, node: NodeProto, **values: Any) -> None:
-        """Give a node attributes, in place of those of the same names."""
+        """Set attributes of a node, and replace attributes of the same names."""
         kept = [each for each in node.attribute if each.name not in values]
         new = [onnx.helper.make_attribute(name, value) for name, value in values.items()]
         del node.attribute[:]
         node.attribute.extend([*kept, *new])
 
     def new_name(self, hint: str) -> str:
-        """Make a name that nothing in the graph has."""
+        """Make a name that is unused in the graph."""
         count = 0
         while (name := f"{hint}_{count}") in self._names:
             count += 1
@@ -91,9 +91,9 @@ class OnnxGraph:
         return None
 
     def is_float32(self) -> bool:
-        """True if no floating-point type but float32 occurs in the model.
+        """True if float32 is the only floating-point type in the model.
 
-        Only inputs, initializers, constants and casts are looked at: all other types follow.
+        Only inputs, initializers, constants and casts are checked: all other types follow.
         """
         of_kind = {
             kind: [attributes_of(node) for node in self._nodes if node.op_type == kind]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites of ONNX nodes that TVM's importer turns into kernels no graph pass can see through.
+"""Rewrite ONNX nodes that TVM's importer turns into kernels opaque to graph passes.
 
 TVM 0.27 (``python/tvm/relax/frontend/onnx/onnx_frontend.py``) imports ``Clip``, ``Pad`` and the
 padding of ``auto_pad`` as TIR functions, and ``ConstantOfShape`` as a broadcast that fills the
-tensor at run time. What it makes of ``Sum``, ``Max``, ``Min`` and ``Dropout`` is put right after
-the import (:mod:`~tvm_droplet_ms.model.stacks`, :mod:`~tvm_droplet_ms.model.layout.convertible`).
+tensor at run time. ``Sum``, ``Max``, ``Min`` and ``Dropout`` are rewritten after the import
+(:mod:`~tvm_droplet_ms.model.stacks`, :mod:`~tvm_droplet_ms.model.layout.convertible`).
 """
 
 from copy import deepcopy
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 def _bound(graph: OnnxGraph, node: NodeProto, name: str) -> Array | None:
     """Return a bound of a ``Clip`` as a scalar. None if it is not constant or not float32.
 
-    Infinite if there is none, or if it is not a number: the importer ignores such a bound too.
+    Infinite if the bound is absent or NaN: the importer ignores a NaN bound too.
     """
     infinite = np.array(-np.inf if name == "min" else np.inf, np.float32)
     index = 1 if name == "min" else 2
@@ -75,7 +75,7 @@ def _constant_of_shape(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | N
 
 
 def _axes(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
-    """Rewrite axes that are a scalar as a list of one, which is what ONNX asks for."""
+    """Rewrite a scalar axis as a list of one, which ONNX requires."""
     axes = graph.constant(node.input[1]) if len(node.input) > 1 else None
     if axes is None or axes.ndim:
         return None
@@ -87,10 +87,10 @@ def _axes(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
 def _one_hot(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Rewrite a ``OneHot`` of constant depth as comparisons with the positions.
 
-    TVM's importer makes Python numbers, and so float64, of its values.
-    An index below zero counts from the end, and one that is out of bounds selects nothing (ONNX,
-    operator ``OneHot``). Returns the nodes that take its place. None where the depth, the values or
-    the shape of the indices is not known.
+    TVM's importer converts the values to Python numbers, and thus to float64. A negative index
+    counts from the end, and an index out of bounds selects nothing (ONNX, operator ``OneHot``).
+    Returns the replacement nodes. None if the depth, the values or the shape of the indices is not
+    known.
     """
     indices, depth, values = node.input
     shape, count, pair = graph.shape(indices), graph.constant(depth), graph.constant(values)
@@ -134,18 +134,19 @@ REWRITES = {
 
 
 def prepare_onnx(model: ModelProto) -> ModelProto:
-    """Rewrite the nodes of a model that TVM's importer makes opaque kernels of.
+    """Rewrite the nodes of a model that TVM's importer turns into opaque kernels.
 
     - ``Clip`` between constants becomes ``Max`` and ``Min``.
-    - ``ConstantOfShape`` of a constant shape becomes a ``Constant``, each one of its own.
+    - ``ConstantOfShape`` of a constant shape becomes a ``Constant``.
     - ``OneHot`` of constant depth becomes comparisons.
-    - Quantized operators of ONNX Runtime become ONNX's between dequantization and quantization.
-    - A scalar that ONNX Runtime takes for a list of axes becomes one.
-    - ``Pad`` with zeros goes into the padding of the convolutions and pools behind it, and
+    - Quantized operators of ONNX Runtime become ONNX operators between dequantization and
+      quantization.
+    - A scalar that ONNX Runtime accepts as a list of axes becomes a list.
+    - ``Pad`` with zeros moves into the padding of the convolutions and pools that read it, and
       SAME_UPPER and SAME_LOWER of a convolution become explicit padding.
 
-    ``model`` is not changed. Returns the model to import. What is not listed above is left as it
-    is; so are nodes inside the branches of ``If`` and the bodies of ``Loop``.
+    ``model`` is not changed. Returns the model to import. Other nodes, and nodes inside the
+    branches of ``If`` and the bodies of ``Loop``, stay unchanged.
     """
     copy = deepcopy(model)
     graph = OnnxGraph(copy)

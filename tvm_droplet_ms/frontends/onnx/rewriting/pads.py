@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explicit pads in an ONNX graph, moved into the convolution or pool behind them."""
+"""Move explicit pads of an ONNX graph into the convolutions or pools that read them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +20,13 @@ def same_padding(
     *,
     lower: bool,
 ) -> list[int] | None:
-    """Return the padding that SAME_UPPER or SAME_LOWER stands for.
+    """Return the padding of SAME_UPPER or SAME_LOWER in numbers.
 
     The output has ``ceil(extent / stride)`` elements along each axis (ONNX, operator ``Conv``).
-    ``extents``: extents of the spatial axes of the input. None where it is not known. ``kernel``,
-    ``strides``, ``dilations``: of the convolution, for each spatial axis. ``lower``: whether an odd
-    element is put before the axis rather than after it. Returns zeros before each axis, and then
-    after each. None if an extent that matters is not known.
+    ``extents``: extents of the spatial axes of the input. None for an unknown extent. ``kernel``,
+    ``strides``, ``dilations``: the convolution's, for each spatial axis. ``lower``: whether an odd
+    element goes before the axis rather than after it. Returns the numbers of zeros before each
+    axis, and then after each. None if a required extent is not known.
     """
     before, after = [], []
     for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
@@ -44,9 +44,9 @@ def same_padding(
 
 
 def explicit_auto_pad(graph: OnnxGraph, node: NodeProto) -> None:
-    """Replace SAME_UPPER and SAME_LOWER of a convolution by the padding that they stand for.
+    """Replace SAME_UPPER and SAME_LOWER of a convolution by explicit padding.
 
-    The importer would put a pad in front. A convolution of unknown kernel or extents stays.
+    The importer would add a separate pad. A convolution of unknown kernel or extents stays.
     """
     attributes = attributes_of(node)
     mode = attributes.get("auto_pad", b"NOTSET")
@@ -68,8 +68,8 @@ def explicit_auto_pad(graph: OnnxGraph, node: NodeProto) -> None:
 def _zero_pad(graph: OnnxGraph, node: NodeProto) -> list[int] | None:
     """Return the widths of a ``Pad`` with zeros: before each axis, and then after each.
 
-    None if it pads with something else, if it takes elements away, or if the widths are not
-    constant or not those of all axes.
+    None if it pads with other values, if a width is negative, or if the widths are not constant or
+    do not cover all axes.
     """
     attributes = attributes_of(node)
     if attributes.get("mode", b"constant") != b"constant":
@@ -92,7 +92,7 @@ def _zero_pad(graph: OnnxGraph, node: NodeProto) -> list[int] | None:
 def _new_attributes(
     graph: OnnxGraph, node: NodeProto, source: str, added: list[int]
 ) -> dict[str, Any] | None:
-    """Return the attributes with which a node pads by itself. None if it cannot."""
+    """Return the attributes with which a node does the padding itself. None if it cannot."""
     attributes = attributes_of(node)
     mode = attributes.get("auto_pad", b"NOTSET")
     own = attributes.get("pads", [0] * len(added))
@@ -107,21 +107,22 @@ def _new_attributes(
     if any(width >= size for width, size in zip(new["pads"], [*kernel, *kernel])):
         return None
     if node.op_type == "AveragePool":
-        # The zeros of the pad count in the average.
+        # The zeros of the pad must count in the average.
         counts = attributes.get("count_include_pad", 0) or not any(own)
         return new | {"count_include_pad": 1} if counts else None
-    if any(node.output[1:]):  # The positions of the maxima are those in the padded tensor.
+    if any(node.output[1:]):  # The positions of the maxima refer to the padded tensor.
         return None
-    # A maximum of zeros and activations is that of the activations only if none is negative.
+    # Zeros do not change a maximum of activations only if no activation is negative.
     producer = graph.producers.get(source)
     return new if producer is not None and is_standard(producer, "Relu") else None
 
 
 def fold_pad(graph: OnnxGraph, node: NodeProto) -> None:
-    """Move the ``Pad`` in front of a convolution or pool into the node's own padding.
+    """Move the ``Pad`` before a convolution or pool into the node's own padding.
 
-    Only zeros around the spatial axes are moved, and only where the result is the same: into
-    convolutions; into average pools that count the padding; into maximum pools behind a ``Relu``.
+    Only zeros around the spatial axes are moved, and only if the result is the same: into
+    convolutions, into average pools that count the padding, and into maximum pools after a
+    ``Relu``.
     """
     pad = graph.producers.get(node.input[0]) if node.op_type in KINDS else None
     if pad is None or not is_standard(pad, "Pad"):

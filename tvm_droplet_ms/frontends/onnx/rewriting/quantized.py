@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime's operators on quantized tensors as dequantization, operator and quantization."""
+"""Rewrite ONNX Runtime's quantized operators as dequantization, operator and quantization."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +18,14 @@ _KINDS = {
     "QLinearMul": "Mul",
     "QLinearSigmoid": "Sigmoid",
 }
-"""ONNX Runtime's operators, and what they compute of what their inputs stand for."""
+"""Map from ONNX Runtime's operators to the operators that they apply to dequantized inputs."""
 
 
 def expand_quantized(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
-    """Write a quantized operator of ONNX Runtime in ONNX's own.
+    """Expand a quantized operator of ONNX Runtime into ONNX operators.
 
-    None for any other operator, for activations with the channels last, and for a ``QGemm`` whose
-    scales are not constant.
+    None for any other operator, for channels-last activations, and for a ``QGemm`` whose scales are
+    not constant.
     """
     attributes = attributes_of(node)
     if node.domain != "com.microsoft" or attributes.pop("channels_last", 0):
@@ -39,7 +39,7 @@ def expand_quantized(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | Non
     if kind == "Concat":
         result, operands = inputs[:2], inputs[2:]
     else:
-        # Zero points at the end may be left out.
+        # Trailing zero points may be omitted.
         inputs += [""] * (len(inputs) % 3 == 1)
         result, operands = inputs[-2:], inputs[:-2]
     nodes: list[NodeProto] = []
@@ -79,7 +79,7 @@ def _gemm(graph: OnnxGraph, node: NodeProto, attributes: dict[str, Any]) -> list
 def _dequantized(
     graph: OnnxGraph, nodes: list[NodeProto], operand: Sequence[str], axis: int | None = None
 ) -> str:
-    """Add a node that dequantizes an operand; returns the name of the result."""
+    """Add a node that dequantizes an operand. Return the name of the result."""
     name = graph.new_name(f"{operand[0]}_wide")
     nodes.append(graph.make_node("DequantizeLinear", operand, name))
     if axis is not None:

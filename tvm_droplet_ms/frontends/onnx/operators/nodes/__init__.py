@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters, by what the operators are about."""
+"""Converters, grouped by topic."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converters for ``NonMaxSuppression`` and ``RoiAlign``.
 
-TVM's ``NonMaxSuppression`` (0.27) lists no box at all: their number depends on the values. The
-kernel here works as ONNX Runtime's
-(``onnxruntime/core/providers/cpu/object_detection/non_max_suppression.cc``): the best box that is
-left is selected, and those that overlap it are dropped, class by class.
+TVM's ``NonMaxSuppression`` (0.27) lists no boxes at all: their number depends on the values. The
+kernel here works like ONNX Runtime's
+(``onnxruntime/core/providers/cpu/object_detection/non_max_suppression.cc``): class by class, it
+selects the best remaining box and drops the boxes that overlap it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 
 @dataclass(frozen=True)
 class _Settings:
-    """The extents of one node."""
+    """The extents and options of one node."""
 
     batch: int
     classes: int
@@ -35,7 +35,7 @@ class _Settings:
 
 
 class NonMaxSuppression(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``NonMaxSuppression`` of a constant number of boxes."""
+    """Converts an ONNX ``NonMaxSuppression`` with a constant maximum number of boxes."""
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -69,10 +69,10 @@ class NonMaxSuppression(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``RoiAlign``: the scale is before the half pixel, and TVM has it behind.
+    """Converts an ONNX ``RoiAlign``: it scales before the half-pixel shift, and TVM scales after.
 
-    Boxes without area give 0. Where their size sets the number of samples, TVM's kernel takes none
-    and writes nothing.
+    Boxes without area give 0. If the box size sets the number of samples, TVM's kernel takes no
+    samples of such a box and writes nothing.
     """
 
     @classmethod
@@ -80,7 +80,7 @@ class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unus
         cls, bb: Any, inputs: Any, attr: dict[str, Any], params: Any, default_mode: bytes
     ) -> Any:
         if text(attr, "mode", "avg") != "avg":
-            # TVM takes the largest sample, and ONNX the largest of their weighted corners.
+            # TVM takes the largest sample, and ONNX the largest weighted corner of the samples.
             raise UnsupportedNode(f"its mode is {text(attr, 'mode', 'avg')!r}: expected 'avg'")
         scale = relax.const(attr.get("spatial_scale", 1.0), dtype_of(inputs[1]))
         inputs[1] = bb.emit(relax.op.multiply(inputs[1], scale))
@@ -91,7 +91,7 @@ class RoiAlign(onnx_frontend.RoiAlign):  # type: ignore[misc, name-defined, unus
         mode = attr.get("coordinate_transformation_mode", default_mode)
         if mode in ("output_half_pixel", b"output_half_pixel"):
             return pooled  # Boxes have at least a pixel.
-        # The numbers that the kernel subtracts: of a small box the half pixel leaves nothing.
+        # Subtract the half pixel as the kernel does: rounding may leave a small box without area.
         half = relax.const(0.5, dtype_of(inputs[1]))
         corners = bb.emit(relax.op.subtract(inputs[1], half))
         low, high = (bb.emit(relax.op.strided_slice(corners, [1], [n], [n + 2])) for n in (0, 2))
@@ -113,7 +113,7 @@ class _Inputs:
 
 
 def _select(settings: _Settings, tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
-    """The selected boxes, (rows, 3), of which the first are meant, and their number, (1,)."""
+    """The selected boxes, (rows, 3), and the number of valid rows, (1,)."""
     groups = settings.batch * settings.classes
     found = te.extern(
         [(groups * settings.most, 3), (1,)],
@@ -128,7 +128,7 @@ def _select(settings: _Settings, tensors: Sequence[te.Tensor]) -> list[te.Tensor
 def _statements(settings: _Settings, inputs: _Inputs, rows: Any, count: Any) -> Any:
     groups = settings.batch * settings.classes
     with IRBuilder() as builder:
-        with T.attr(0, "selection", 1):  # The builder wants one statement.
+        with T.attr(0, "selection", 1):  # The builder requires a single statement.
             left = T.alloc_buffer((groups, settings.boxes), "float32")
             chosen = T.alloc_buffer((groups, settings.most), "int64")
             counts = T.alloc_buffer((groups,), "int64")
@@ -158,7 +158,7 @@ def _one_class(
         score = inputs.scores[batch, number, box]
         T.buffer_store(left, tirx.Select(score > inputs.score[0], score, nothing), [group, box])
     with T.serial(0, settings.most) as n:
-        # No box is left behind a step that has selected none.
+        # After a step that selects no box, no box is left.
         with T.If(counts[group] == n.astype("int64")), T.Then():
             T.buffer_store(best, tirx.const(0, "int64"), [0])
             with T.serial(0, settings.boxes) as box:
@@ -174,7 +174,7 @@ def _one_class(
 
 
 def _overlap(settings: _Settings, inputs: _Inputs, batch: Any, one: Any, other: Any) -> Any:
-    """True where the intersection of two boxes is too large a share of their union."""
+    """True if the intersection over union of two boxes exceeds the threshold."""
     zero = tirx.const(0.0, "float32")
     bounds, areas = [], []
     for box in (one, other):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters of the operators that are not ONNX's own, by domain."""
+"""Converters of operators outside the standard ONNX domain."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ OTHER_DOMAINS = (classical.DOMAIN, contrib.DOMAIN)
 
 
 def converter_of_domain(domain: str, operator: str) -> Any | None:
-    """The converter of an operator of one of these domains; None for other operators."""
+    """The converter of an operator of one of these domains. None for other operators."""
     if domain == classical.DOMAIN:
         return classical.classical_converters().get(operator)
     return contrib.contrib_converter(domain, operator)

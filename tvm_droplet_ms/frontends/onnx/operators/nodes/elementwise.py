@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on elements, for sums of their products, and for determinants."""
+"""Converters for elementwise operators, ``Einsum`` and determinants."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from ..folding import as_array
 from ..operands import UnsupportedNode, WrongExtent, dtype_of, shape_of, text
 
 _MOST_ROWS = 4
-"""Of a matrix whose determinant is written out, which has as many terms as there are orders."""
+"""Maximum number of rows of a determinant: the sum has a term for each permutation of rows."""
 
 
 class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``IsInf``; TVM's does not ask for the sign."""
+    """Converts an ONNX ``IsInf``. TVM's converter ignores the sign."""
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -32,14 +32,14 @@ class IsInf(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``Mod``; of floats, with the sign of the divisor or the dividend."""
+    """Converts an ONNX ``Mod``. Floats have the sign of the divisor, or the dividend (``fmod``)."""
 
     @classmethod
     def _impl_v10(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         dtype = dtype_of(inputs[0])
         if attr.get("fmod", 0) or not dtype.startswith("float"):
             return super()._impl_v10(bb, inputs, attr, params)
-        # As Python and NumPy have it: fmod is exact, and a quotient that is rounded down is not.
+        # As in Python and NumPy: fmod is exact, and a quotient that is rounded down is not.
         dividend, divisor = inputs
         zero = relax.const(0, dtype)
         rest = bb.emit(relax.op.mod(dividend, divisor))
@@ -48,7 +48,7 @@ class Mod(onnx_frontend.Mod):  # type: ignore[misc, name-defined, unused-ignore]
 
 
 class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``Pow`` of any types; TVM has powers of floats alone, of one type."""
+    """Converts an ONNX ``Pow`` of any types. TVM has powers only of floats of one type."""
 
     @classmethod
     def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -62,7 +62,7 @@ class Pow(onnx_frontend.Pow):  # type: ignore[misc, name-defined, unused-ignore]
 
 
 class PRelu(onnx_frontend.PRelu):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``PRelu``; before version 7 a list of slopes is one by channel."""
+    """Converts an ONNX ``PRelu``. Before version 7, a list of slopes has one per channel."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -74,14 +74,14 @@ class PRelu(onnx_frontend.PRelu):  # type: ignore[misc, name-defined, unused-ign
     @classmethod
     def _impl_v7(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         data, slope = (tuple(shape_of(each)) for each in inputs[:2])
-        # TVM compares a list of slopes with the last extent when it makes a kernel.
+        # TVM checks a list of slopes against the last extent when it makes a kernel.
         if np.broadcast_shapes(data, slope) != data:
             raise WrongExtent(f"its slopes of shape {slope} do not broadcast to {data}")
         return super()._impl_v1(bb, inputs, attr, params)
 
 
 class Einsum(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Einsum``; TVM makes a kernel of it, which no pass knows."""
+    """Converts an ONNX ``Einsum``. TVM's converter makes a kernel that no pass knows."""
 
     @classmethod
     def _impl_v12(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -89,7 +89,7 @@ class Einsum(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class BitShift(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``BitShift``; by the width of the type and more, nothing is left."""
+    """Converts an ONNX ``BitShift``. A shift by the type's width or more leaves 0 or the sign."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -112,7 +112,7 @@ class BitShift(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Dropout`` of a model that is not trained: nothing, and a full mask."""
+    """Converts an ONNX ``Dropout`` for inference: it returns its input and a mask of ones."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -137,7 +137,7 @@ class Dropout(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Det(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Det`` of few rows: the sum over all permutations."""
+    """Converts an ONNX ``Det`` of small matrices: the sum over all permutations."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elements that a ``Resize`` of ONNX reads along an axis, and their weights.
+"""The elements that an ONNX ``Resize`` reads along an axis, and their weights.
 
-The equations are those of ONNX's operator ``Resize``, in float32 as ONNX Runtime computes them
+The equations are from ONNX's operator ``Resize``, in float32 as in ONNX Runtime
 (``onnxruntime/core/providers/cpu/tensor/upsamplebase.h``): where a coordinate lies between two
 elements, the rounding decides.
 """
@@ -14,17 +14,17 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _TIE = 1e-6
-"""The distance from the middle of two elements at which ONNX Runtime takes a coordinate to be in
-the middle: this gave the same elements for all of 896 axes
-(``tests/frontends/onnx/test_interpolation.py`` has some)."""
+"""A coordinate at most this far from the middle of two elements counts as the middle. This gave
+ONNX Runtime's elements for all of 896 axes (``tests/frontends/onnx/test_interpolation.py`` has
+some)."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """One axis of a ``Resize``.
 
-    ``length``, ``resized``: extents before and after. ``scale``: what the node says, or the
-    quotient of the extents. ``start``, ``end``: the region of interest, as shares of the axis.
+    ``length``, ``resized``: extents before and after. ``scale``: the node's scale, or the ratio of
+    the extents. ``start``, ``end``: the region of interest, as fractions of the axis.
     """
 
     length: int
@@ -40,12 +40,12 @@ class Method:
 
     - ``mode``: "nearest", "linear" or "cubic".
     - ``coordinates``: ONNX's ``coordinate_transformation_mode``.
-    - ``nearest``: ONNX's ``nearest_mode``, or "simple": that of operator set 10, which had no such
-      attribute.
+    - ``nearest``: ONNX's ``nearest_mode``, or "simple": the rounding of operator set 10, which has
+      no such attribute.
     - ``cubic``: ONNX's ``cubic_coeff_a``.
-    - ``exclude_outside``: whether elements outside the axis have no weight. Else they are those at
-      its ends.
-    - ``antialias``: whether each element that a smaller result covers has a weight.
+    - ``exclude_outside``: whether elements outside the axis have no weight. Otherwise the elements
+      at its ends replace them.
+    - ``antialias``: whether each input element that an output element covers has a weight.
     """
 
     mode: str = "nearest"
@@ -58,9 +58,9 @@ class Method:
 
 @dataclass(frozen=True)
 class Taps:
-    """The elements that each place reads along an axis, and their weights.
+    """The input elements that each output element reads along an axis, and their weights.
 
-    ``indices``: (resized, taps): the elements. ``weights``: (resized, taps): their weights,
+    ``indices``: (resized, taps): the input elements. ``weights``: (resized, taps): their weights,
     float32. ``inside``: (resized,): whether the coordinate is on the axis, for
     ``tf_crop_and_resize``.
     """
@@ -71,7 +71,7 @@ class Taps:
 
 
 def coordinates(axis: Axis, mode: str) -> Array:
-    """The coordinates before the resizing of all elements after it, float32.
+    """The input coordinates of all output elements along an axis, float32.
 
     Raises ``ValueError``, which names the mode, if ONNX has no such mode.
     """
@@ -107,7 +107,7 @@ def _coordinates(axis: Axis, mode: str) -> Any:
 
 
 def taps(axis: Axis, method: Method) -> Taps:
-    """The elements that are read along an axis, and their weights.
+    """The input elements that a ``Resize`` reads along an axis, and their weights.
 
     Raises ``ValueError``, which names the mode, if ONNX has no such mode.
     """
@@ -144,11 +144,11 @@ def _weighted(where: Array, axis: Axis, method: Method) -> tuple[Array, Array]:
     shrink = min(axis.scale, 1.0) if method.antialias else 1.0
     reach = 1 if method.mode == "linear" else 2
     first = np.floor(where)
-    # One more element on either side than an unscaled kernel reaches, as it may begin anywhere.
+    # The stretched kernel reaches more elements on either side, as it may begin anywhere.
     spread = int(np.ceil(reach / shrink)) - reach
     offsets = np.arange(-reach + 1 - spread, reach + 1 + spread)
     if method.mode == "linear" and not method.antialias:
-        # Outside the axis its ends alone count.
+        # Outside the axis, only its end elements count.
         where = np.clip(where, 0, axis.length - 1)
         first = np.floor(where)
     distances = (offsets[None, :] - (where - first)[:, None]).astype(np.float64) * shrink
@@ -167,7 +167,7 @@ def _linear(distance: Array) -> Array:
 
 
 def _cubic(distance: Array, a: float) -> Array:
-    """Keys' kernel."""
+    """Keys' cubic convolution kernel."""
     x = np.abs(distance)
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
     far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a

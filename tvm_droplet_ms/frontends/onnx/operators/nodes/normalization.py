@@ -16,7 +16,7 @@ from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of
 class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc, name-defined, unused-ignore]
     """Converts an ONNX ``BatchNormalization``.
 
-    The momentum of a running mean is the weight of the old one to ONNX, and of the new one to TVM.
+    The momentum is the weight of the old running mean in ONNX, and of the new mean in TVM.
     """
 
     @classmethod
@@ -28,8 +28,8 @@ class BatchNormalization(onnx_frontend.BatchNormalization):  # type: ignore[misc
 class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     """Converts an ONNX ``GroupNormalization``.
 
-    TVM's kernel subtracts the square of the mean from the mean of the squares, of which little is
-    left where the mean is large. Here the values are centered first.
+    TVM's kernel subtracts the squared mean from the mean of the squares, which cancels if the mean
+    is large. Here the values are centered first.
     """
 
     @classmethod
@@ -48,7 +48,7 @@ class GroupNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) -> Any:
-    """Normalize each group of channels in float32; scale and bias are those of the channels."""
+    """Normalize each group of channels in float32. Scale and bias have one number per channel."""
     shape, groups = shape_of(data), int(attr["num_groups"])
     if groups < 1 or shape[1] % groups:
         raise UnsupportedNode(f"it has {groups} groups of {shape[1]} channels")
@@ -73,7 +73,7 @@ def _by_groups(bb: Any, data: Any, scale: Any, bias: Any, attr: dict[str, Any]) 
 
 
 class LpNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``LpNormalization``; a norm of zero gives zeros."""
+    """Converts an ONNX ``LpNormalization``. A norm of zero gives zeros."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -89,7 +89,7 @@ class LpNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class _Extremum:
-    """A reduction whose value for no elements is infinite, and not the largest number."""
+    """A reduction whose value for no elements is infinite, and not the largest finite number."""
 
     of_nothing: ClassVar[float]
 
@@ -101,7 +101,7 @@ class _Extremum:
         def converted(bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
             shape = shape_of(inputs[0])
             if dtype_of(inputs[0]) == "bool":
-                # Its least number is 0, which a maximum of nothing is.
+                # The smallest uint8 is 0, and a maximum over nothing is thus False.
                 inputs[0] = bb.emit(relax.op.astype(inputs[0], "uint8"))
                 found = bb.emit(converted(bb, inputs, attr, params))
                 return relax.op.astype(found, "bool")
@@ -126,10 +126,11 @@ class _Extremum:
     def _converted(
         cls, bb: Any, convert: Callable[..., Any], inputs: Any, attr: dict[str, Any], params: Any
     ) -> Any:
-        """TVM finds the finite number that it begins with, where all elements are infinite.
+        """Reduce with TVM's converter, and return infinity where all elements are infinite.
 
-        So the elements are halved, and no finite one is that number. That is exact but for the
-        last bit of those below the smallest normal one.
+        TVM returns the finite number that its reduction starts with there. The elements are halved,
+        so that no finite element equals this number. Halving is exact except for the last bit of
+        numbers whose half is subnormal.
         """
         dtype = dtype_of(inputs[0])
         if not dtype.startswith("float"):
@@ -155,10 +156,10 @@ class ReduceMin(_Extremum, onnx_frontend.ReduceMin):  # type: ignore[misc, name-
 
 
 class _Place:
-    """The place of an extremum, which is that of an element.
+    """The index of an extremum, kept within the axis.
 
-    TVM begins with the place -1 and the least number, or the largest, and stays there where no
-    element is beyond it. Where the last place is asked for, that counts from the end.
+    TVM starts with index -1 and the smallest or largest number, and keeps this index if no element
+    is beyond the number. With ``select_last_index``, this index counts from the end.
     """
 
     @classmethod
@@ -185,7 +186,7 @@ class ArgMin(_Place, onnx_frontend.ArgMin):  # type: ignore[misc, name-defined, 
 
 
 class ReduceMean(onnx_frontend.ReduceMean):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``ReduceMean``. TVM's kernel for integers has a wider type than it says."""
+    """Converts an ONNX ``ReduceMean``. TVM's integer kernel has a wider type than it declares."""
 
     @classmethod
     def _impl_v13(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -197,7 +198,7 @@ class ReduceMean(onnx_frontend.ReduceMean):  # type: ignore[misc, name-defined, 
 
 
 def _integer_mean(bb: Any, mean: Any) -> Any:
-    """A mean of integers as a sum and a quotient, rounded towards 0; other ones as they are."""
+    """Rewrite an integer mean as a sum and a quotient rounded toward 0. Other means stay."""
     if not isinstance(mean, relax.Call):
         return mean
     data, dtype = mean.args[0], dtype_of(mean.args[0])

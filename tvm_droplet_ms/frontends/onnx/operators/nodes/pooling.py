@@ -15,7 +15,7 @@ from ..operands import UnsupportedNode, shape_of, text
 
 
 class _Windows(Windows):
-    """The windows of a pool: its padding in numbers, and how many there are along each axis."""
+    """The windows of a pool: explicit padding, and the number of windows along each axis."""
 
     def __init__(self, extents: Sequence[int], attr: dict[str, Any]) -> None:
         self.kernel = list(attr["kernel_shape"])
@@ -32,7 +32,7 @@ class _Windows(Windows):
             stride, reach = self.strides[n], self.dilations[n] * (self.kernel[n] - 1) + 1
             room = extent + self.pads[n] + self.pads[len(self.kernel) + n] - reach
             size = (-(-room // stride) if attr.get("ceil_mode", 0) else room // stride) + 1
-            # The last window has to begin before the end of the padding behind the axis.
+            # The last window must not begin in the padding after the axis.
             is_out = (size - 1) * stride >= extent + self.pads[n]
             self.sizes.append(size - is_out)
             self.is_cut |= is_out
@@ -42,10 +42,10 @@ class _Windows(Windows):
 
 
 class _Pool:
-    """Converts a pool by TVM's converter, without what TVM counts otherwise.
+    """Converts a pool with TVM's converter, and corrects its padding and extents.
 
-    TVM rounds an extent down with SAME_LOWER, pads by less than nothing where a stride is larger
-    than the kernel, and keeps a last window that begins in the padding behind the axis.
+    TVM rounds an extent down with SAME_LOWER, pads by a negative width if a stride is larger than
+    the kernel, and keeps a last window that begins in the padding after the axis.
     """
 
     @classmethod
@@ -69,7 +69,8 @@ class AveragePool(_Pool, onnx_frontend.AveragePool):  # type: ignore[misc, name-
 class LpPool(_Pool, onnx_frontend.LpPool):  # type: ignore[misc, name-defined, unused-ignore]
     """Converts an ONNX ``LpPool``.
 
-    TVM computes it by an average, which divides by fewer where a window reaches beyond the padding.
+    TVM computes it from an average, which divides by fewer elements where a window reaches beyond
+    the padding.
     """
 
     @classmethod
@@ -82,7 +83,7 @@ class LpPool(_Pool, onnx_frontend.LpPool):  # type: ignore[misc, name-defined, u
 
 
 class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``MaxPool``, the positions of the maxima included."""
+    """Converts an ONNX ``MaxPool``, including the positions of the maxima."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -98,7 +99,7 @@ class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined,
 
 
 class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``ConvTranspose``, one with an ``output_shape`` included."""
+    """Converts an ONNX ``ConvTranspose``, with or without ``output_shape``."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -110,7 +111,7 @@ class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-def
 def _with_pads(
     extents: Sequence[int], kernel: Sequence[int], attr: dict[str, Any]
 ) -> dict[str, Any]:
-    """The attributes with the pads that give the shape that is asked for."""
+    """The attributes with the pads that give the requested ``output_shape``."""
     rank = len(extents)
     wanted = list(attr["output_shape"])[-rank:]
     strides = attr.get("strides", [1] * rank)
@@ -135,7 +136,7 @@ def _with_pads(
 
 @dataclass(frozen=True)
 class _Geometry:
-    """The places that the kernel of a two-dimensional convolution reads."""
+    """The geometry of the kernel of a two-dimensional convolution."""
 
     size: tuple[int, int]
     kernel: tuple[int, int]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for operators on quantized tensors: elementwise, and products of what they stand for.
+"""Converters for operators on quantized tensors: elementwise operators and products.
 
-TVM's ``quantize`` and ``dequantize`` become functions that the passes of the graph do not look
-into. Here a byte becomes a number by one subtraction, and the sums are exact: in float32 where they
-stay below 2 ** 24, and else in int32. The graph's products of such numbers are computed in bytes
-then (:mod:`~tvm_droplet_ms.model.integers`).
+TVM's ``quantize`` and ``dequantize`` become functions that graph passes do not look into. Here one
+subtraction turns a byte into a number, and sums are exact: in float32 if they stay below 2 ** 24,
+and otherwise in int32. Later, products of such numbers are computed in bytes
+(:mod:`~tvm_droplet_ms.model.integers`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from ..operands import UnsupportedNode, dtype_of, shape_of
 
 _EXACT = 1 << 24
-"""Below it float32 has all integers."""
+"""float32 represents all integers below this number."""
 
 _RANGES = {
     "int8": (-128, 127),
@@ -148,7 +148,7 @@ def quantized(bb: Any, value: Any, zero: Any, dtype: str, data: Any, attr: dict[
 
 
 def _aligned(bb: Any, value: Any, data: Any, attr: dict[str, Any]) -> Any:
-    """A scale or a zero point, for all elements, along an axis, or for blocks of it."""
+    """Make a scale or zero point broadcast: one per tensor, per index of an axis, or per block."""
     shape = shape_of(value)
     if int(np.prod(shape)) == 1:
         return bb.emit(relax.op.reshape(value, [])) if shape else value
@@ -171,7 +171,7 @@ def _as_column(bb: Any, value: Any) -> Any:
 
 
 def _shifted(bb: Any, data: Any, zero: Any) -> Any:
-    """A quantized tensor without its zero point, in int32."""
+    """Subtract the zero point from a quantized tensor, in int32."""
     value = bb.emit(relax.op.astype(data, "int32"))
     if zero is None:
         return value
@@ -179,7 +179,7 @@ def _shifted(bb: Any, data: Any, zero: Any) -> Any:
 
 
 def _product(bb: Any, first: Any, second: Any, inputs: Sequence[Any]) -> Any:
-    """The product of two factors, exact."""
+    """The exact product of two factors."""
     if shape_of(first)[-1] * 255 * 255 < _EXACT and not _has_many_bits(inputs[:2]):
         first, second = (bb.emit(relax.op.astype(each, "float32")) for each in (first, second))
     return bb.emit(relax.op.matmul(first, second))
@@ -194,7 +194,8 @@ def _convolution(
 ) -> Any:
     """The convolution of two quantized tensors.
 
-    In float32: sums of more than 2 ** 24 are within one part in ten million of the exact ones.
+    It is computed in float32: sums above 2 ** 24 are within one part in ten million of the exact
+    sums.
     """
     w_zero = _along_channels(bb, w, w_zero)
     data, weight = (
@@ -211,7 +212,7 @@ def _conv(bb: Any, data: Any, weight: Any, attr: dict[str, Any], params: Any) ->
 
 
 def _along_channels(bb: Any, w: Any, zero: Any) -> Any:
-    """The zero points of the weights of a convolution, in the shape of those."""
+    """The zero points of convolution weights, with the rank of the weights."""
     if zero is None or len(shape_of(zero)) != 1 or shape_of(zero) == [1]:
         return zero
     return bb.emit(relax.op.reshape(zero, [-1] + [1] * (w.ty.ndim - 1)))

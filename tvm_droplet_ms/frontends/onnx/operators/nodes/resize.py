@@ -2,8 +2,8 @@
 """Converters for ``Resize`` and ``Upsample``.
 
 TVM's converter (0.27) computes scales from the rounded extents, and rounds coordinates between two
-elements in its own way. TVM's operator is used where it gives the same; its layouts are known to
-the passes of the graph. Elsewhere the elements and weights are constants, axis by axis.
+elements in its own way. TVM's operator is used where its result is the same, because graph passes
+know its layouts. Elsewhere the elements and weights are constants, axis by axis.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ..operands import UnsupportedNode, constant_input, dtype_of, shape_of, text
 from .interpolation import Axis, Method, Taps, taps
 
 _MOST_TAPS = 8
-"""Elements that are read one by one. Of more, a product with a matrix is made."""
+"""Maximum number of elements that are read one by one. More make a product with a matrix."""
 
 
 class Resize(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -93,7 +93,7 @@ def _axes(
 def _sized(
     shape: Sequence[int], chosen: Sequence[int], sizes: np.ndarray[Any, Any], attr: dict[str, Any]
 ) -> list[Axis]:
-    """The axes that get sizes. A policy may keep their ratio."""
+    """The axes with given sizes. A policy may keep their aspect ratio."""
     policy = text(attr, "keep_aspect_ratio_policy", "stretch")
     wanted = [int(size) for size in sizes]
     ratios = [np.float32(size) / np.float32(shape[axis]) for size, axis in zip(wanted, chosen)]
@@ -110,7 +110,7 @@ def _sized(
 def _resize(bb: Any, data: Any, axes: Sequence[Axis], method: Method, outside: float) -> Any:
     is_region = method.coordinates == "tf_crop_and_resize"
     if not is_region and all(axis.resized == axis.length for axis in axes):
-        return data  # As ONNX Runtime does, whatever the scales are.
+        return data  # As in ONNX Runtime, whatever the scales are.
     try:
         found = {
             number: taps(axis, method)
@@ -129,7 +129,7 @@ def _resize(bb: Any, data: Any, axes: Sequence[Axis], method: Method, outside: f
     is_whole = not dtype.startswith("float") and method.mode != "nearest"
     if is_whole:
         result = bb.emit(relax.op.astype(result, "float32"))
-    # With antialias ONNX Runtime takes the last axis first, and makes integers after each.
+    # With antialias, ONNX Runtime takes the last axis first, and rounds to integers after each.
     is_antialias = is_whole and method.antialias
     for number, each in reversed(found.items()) if is_antialias else found.items():
         result = _along(bb, result, number, each)
@@ -144,7 +144,7 @@ def _resize(bb: Any, data: Any, axes: Sequence[Axis], method: Method, outside: f
 
 
 def _tvms(data: Any, axes: Sequence[Axis], method: Method, found: dict[int, Taps]) -> Any | None:
-    """TVM's operator, if it gives the same."""
+    """TVM's operator, if its result is the same."""
     if set(found) - {2, 3} or method.antialias or method.exclude_outside or not found:
         return None
     size = [axis.resized for axis in axes[2:]]
@@ -199,7 +199,7 @@ def _along(bb: Any, data: Any, axis: int, found: Taps) -> Any:
 
 
 def _whole(bb: Any, data: Any, dtype: str, method: Method) -> Any:
-    """The integers of interpolated ones. ONNX Runtime cuts off fractions in the linear mode."""
+    """Round interpolated values to integers. ONNX Runtime truncates them in linear mode."""
     if method.mode != "linear" or method.antialias:
         half = relax.const(0.5, "float32")
         up = bb.emit(relax.op.floor(relax.op.add(relax.op.abs(data), half)))

@@ -39,7 +39,7 @@ class MaxUnpool(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             (shape[n + 2] - 1) * strides[n] + kernel[n] - pads[n] - pads[rank + n]
             for n in range(rank)
         ]
-        # As ONNX Runtime does, the positions count in the shape that is asked for.
+        # As in ONNX Runtime, the positions refer to the requested shape.
         given = constant_input(inputs, 2, "output_shape")
         wanted = [*shape[:2], *sizes] if given is None else [int(extent) for extent in given]
         zeros = relax.const(np.zeros(int(np.prod(wanted)), dtype_of(data)), dtype_of(data))
@@ -48,7 +48,7 @@ class MaxUnpool(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``TensorScatter``, which writes into a cache from an index on."""
+    """Converts an ONNX ``TensorScatter``, which writes into a cache from a start index on."""
 
     @classmethod
     def _impl_v24(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -65,9 +65,9 @@ class TensorScatter(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 def written_from(
     bb: Any, cache: Any, rows: Any, starts: Any, axis: int, is_circular: bool = False
 ) -> Any:
-    """A cache with rows written along an axis, from a place of each element of the batch on.
+    """A cache with rows written along an axis, from a start index for each batch element.
 
-    ``starts``: of (batch,), or of one element for all.
+    ``starts``: (batch,), or one element for all.
     """
     shape, size = shape_of(cache), shape_of(rows)
     column = [size[axis] if n == axis else 1 for n in range(len(shape))]
@@ -82,7 +82,7 @@ def written_from(
 
 
 def _scattered(bb: Any, tensors: Sequence[Any], axis: int, reduction: str) -> Any:
-    """A copy of the first tensor, with the third one written where the second says."""
+    """A copy of the first tensor, with the third written at the indices in the second."""
 
     def write(data: Any, index: Any, updates: Any, along: int) -> Any:
         return relax.op.scatter_elements(data, index, updates, along, reduction)

@@ -15,7 +15,7 @@ from ..operands import UnsupportedNode, WrongExtent, constant_input, dtype_of, s
 
 
 class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Expand``. TVM's keeps an extent of 1 where the shape is not computed."""
+    """Converts an ONNX ``Expand``. TVM keeps an extent of 1 where the shape is not computed."""
 
     @classmethod
     def _impl_v8(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -35,7 +35,7 @@ class Expand(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Slice(onnx_frontend.Slice):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``Slice`` of any operator set; before 10 its bounds were attributes."""
+    """Converts an ONNX ``Slice`` of any operator set. Before version 10, bounds are attributes."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -55,9 +55,9 @@ class Slice(onnx_frontend.Slice):  # type: ignore[misc, name-defined, unused-ign
 
 
 def _without_backward_bounds(inputs: Any) -> Any:
-    """The inputs of a ``Slice``, with bounds that select nothing as 0 and 0.
+    """The inputs of a ``Slice``, with 0 and 0 in place of bounds that select nothing.
 
-    TVM gives an extent below zero where the end is before the start.
+    TVM computes a negative extent if the end is before the start.
     """
     given = [*inputs, None, None][1:5]
     known = [None if each is None else as_array(each) for each in given]
@@ -71,7 +71,7 @@ def _without_backward_bounds(inputs: Any) -> Any:
     try:
         shape = shape_of(inputs[0])
     except UnsupportedNode:
-        return inputs  # TVM's converter slices what is known at run time only.
+        return inputs  # TVM's converter slices tensors of unknown extents.
     starts, ends = starts.copy(), ends.copy()
     for n, axis in enumerate(axes.tolist()):
         start, end, step = (int(each[n]) for each in (starts, ends, steps))
@@ -84,7 +84,7 @@ def _without_backward_bounds(inputs: Any) -> Any:
 
 
 class Split(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Split``, parts without elements and a shorter last part included."""
+    """Converts an ONNX ``Split``, including empty parts and a shorter last part."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -115,7 +115,7 @@ _SORTED = ("float16", "float32", "float64", "int8", "int32", "int64", "uint8")
 
 
 class TopK(onnx_frontend.TopK):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``TopK``. One element needs no order; several in no order are refused."""
+    """Converts an ONNX ``TopK``. One element needs no order; several unsorted ones are refused."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -177,7 +177,7 @@ class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     @classmethod
     def _impl_v26(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         dtype = onnx_frontend.get_type(attr["to"])
-        if "bool" in (dtype, dtype_of(inputs[0])):  # Of one bit in LLVM, and a byte in memory.
+        if "bool" in (dtype, dtype_of(inputs[0])):  # One bit in LLVM, and a byte in memory.
             return relax.op.astype(inputs[0], dtype)
 
         def reinterpret(data: te.Tensor) -> te.Tensor:
@@ -192,7 +192,7 @@ class BitCast(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Col2Im(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``Col2Im``: blocks are added where they overlap."""
+    """Converts an ONNX ``Col2Im``, which adds blocks where they overlap."""
 
     @classmethod
     def _impl_v18(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -237,7 +237,7 @@ class Col2Im(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class SequenceInsert(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``SequenceInsert``; TVM's counts a negative position from one too many."""
+    """Converts an ONNX ``SequenceInsert``. TVM's converter is off by one at negative positions."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -251,7 +251,7 @@ class SequenceInsert(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class SplitToSequence(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``SplitToSequence`` into parts of one size, or of several."""
+    """Converts an ONNX ``SplitToSequence`` into parts of equal or given sizes."""
 
     @classmethod
     def _impl_v11(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:

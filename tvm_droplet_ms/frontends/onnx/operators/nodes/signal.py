@@ -17,9 +17,9 @@ Array = np.ndarray[Any, Any]
 def fourier_matrices(inputs: int, length: int, bins: int, inverse: bool) -> tuple[Array, Array]:
     """The real and the imaginary part of a discrete Fourier transform as matrices.
 
-    ``inputs``: rows: elements that the transform reads. What ``length`` has more are zeros.
-    ``bins``: columns: the frequencies. ``inverse``: whether it is the inverse transform, which
-    divides by the length. Returns (inputs, bins), float64.
+    ``inputs``: number of elements that the transform reads. Further elements up to ``length`` are
+    zeros. ``bins``: number of frequencies. ``inverse``: whether it is the inverse transform, which
+    divides by the length. Returns matrices of shape (inputs, bins), float64.
     """
     products = np.outer(np.arange(inputs), np.arange(bins)) % length
     angles = 2 * np.pi * products / length
@@ -49,7 +49,7 @@ class Dft(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         given = constant_input(inputs, 1, "dft_length")
         is_inverse, is_half = bool(attr.get("inverse", 0)), bool(attr.get("onesided", 0))
         length = shape[axis] if given is None else int(given)
-        # The axis goes last, but for the parts of the numbers.
+        # The axis moves to the end, before the axis of real and imaginary parts.
         order = [n for n in range(rank - 1) if n != axis] + [axis, rank - 1]
         moved = bb.emit(relax.op.permute_dims(data, order))
         if length < shape[axis] and not (is_inverse and is_half):
@@ -96,13 +96,17 @@ class Stft(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _real_inverse(bb: Any, parts: Sequence[Any], given: int, length: int) -> Any:
-    """The real numbers whose transform begins with some frequencies, at the given length."""
+    """The inverse of a one-sided transform of real numbers.
+
+    ``given``: 0 if the node gives ``length``. Otherwise the length follows from the number of
+    frequencies.
+    """
     rows = shape_of(parts[0])[-1]
     if given:
         length = 2 * (rows - 1)
     rows = min(rows, length // 2 + 1)
     real, imaginary = fourier_matrices(rows, length, length, True)
-    # All frequencies but the first, and the middle one, stand for two.
+    # Each frequency except the first and the middle one stands for two.
     twice = np.full((rows, 1), 2.0)
     twice[0] = 1
     if length % 2 == 0 and rows == length // 2 + 1:
@@ -129,9 +133,9 @@ def _items(bb: Any, value: Any, count: int) -> list[Any]:
 def transformed(bb: Any, parts: Sequence[Any], length: int, bins: int, inverse: bool) -> Any:
     """Transform along the last axis.
 
-    ``bb``: takes the operators. ``parts``: the real part of the input, and the imaginary one if
-    there is one. ``length``, ``bins``, ``inverse``: as for ``fourier_matrices``. The
-    result has one more axis, of the real and the imaginary part.
+    ``bb``: the block builder. ``parts``: the real part of the input, and the imaginary part if
+    there is one. ``length``, ``bins``, ``inverse``: as for ``fourier_matrices``. The result has one
+    more axis, of the real and the imaginary part.
     """
     dtype = dtype_of(parts[0])
     real, imaginary = fourier_matrices(shape_of(parts[0])[-1], length, bins, inverse)

@@ -21,12 +21,12 @@ from . import (
 from .recurrence import converters as recurrence
 
 _SPELLED = {"Dft": "DFT", "Gru": "GRU", "Lstm": "LSTM", "Rnn": "RNN", "Stft": "STFT"}
-"""The operators whose converters have other names than they."""
+"""Map from the names of converters to operators of different names."""
 
 
 @functools.cache
 def converters() -> dict[str, Any]:
-    """The converters, which go before TVM's: the public classes of the modules, by operator."""
+    """The converters by operator: public classes of the modules. They precede TVM's."""
     modules = (
         *(detection, elementwise, normalization, pooling, quantized, recurrence, resize, scatter),
         *(shapes, signal),

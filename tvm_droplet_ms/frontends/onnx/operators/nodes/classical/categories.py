@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for categories that are numbers."""
+"""Converters for numeric categories."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class OneHotEncoder(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``OneHotEncoder`` of integers, and of floats, whose fractions are cut off."""
+    """Converts ``OneHotEncoder`` of integers, and of floats, which are truncated."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -49,7 +49,7 @@ class LabelEncoder(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
                 "as keys_tensor"
             )
         otherwise = _default(attr, values.dtype)
-        # Of a key that is there twice the first one counts; NaN is equal to itself here.
+        # The first of duplicate keys counts. ``np.unique`` treats NaNs as equal.
         keys, first = np.unique(keys, return_index=True)
         values = values[first]
         kind = str(values.dtype)
@@ -59,7 +59,7 @@ class LabelEncoder(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             is_last = relax.const(np.arange(len(keys)) == len(keys) - 1, "bool")
             is_nan = bb.emit(relax.op.logical_and(relax.op.isnan(column), is_last))
             is_key = bb.emit(relax.op.logical_or(is_key, is_nan))
-        # At most one key is met, so that a maximum of places is that of the key.
+        # At most one key matches, so the maximum of the places is the place of the key.
         places = relax.const(np.arange(1, len(keys) + 1), "int64")
         met = bb.emit(relax.op.where(is_key, places, relax.const(0, "int64")))
         place = bb.emit(relax.op.max(met, axis=-1))
@@ -84,7 +84,7 @@ def _listed(attributes: dict[str, Any], side: str) -> Array:
 
 
 def _default(attributes: dict[str, Any], kind: np.dtype[Any]) -> Any:
-    """What a ``LabelEncoder`` makes of a number that is no key."""
+    """The result of a ``LabelEncoder`` for a number that is not a key."""
     if "default_tensor" in attributes:
         return onnx.numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)[0]
     if kind.kind == "f":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilities of classes from those of pairs of classes, as LIBSVM couples them.
+"""Couple the probabilities of pairs of classes to probabilities of classes, as in LIBSVM.
 
 The method is the second one of Wu, Lin and Weng, "Probability estimates for multi-class
-classification by pairwise coupling" (2004). Its steps end early, so that the result is that of
-ONNX Runtime only with its steps (``ml_common.h``, ``multiclass_probability``).
+classification by pairwise coupling" (2004). The iteration stops early, so that only ONNX Runtime's
+steps give its result (``ml_common.h``, ``multiclass_probability``).
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 STEPS = 100
-"""The most steps of a row."""
+"""Maximum number of steps for a row."""
 
 
 MOST_ON_STACK = 32
-"""The most classes whose pairs are kept on the stack."""
+"""Maximum number of classes whose pairs are kept on the stack."""
 
 
 def couple(shares: te.Tensor) -> list[te.Tensor]:
     """Compute the probabilities of classes, (rows, classes).
 
-    ``shares``: the probability of each class where it is that class or another one, (rows, classes,
-    classes).
+    ``shares``: the probability of each class, given that the class is this one or another one,
+    (rows, classes, classes).
     """
     rows, classes = (int(extent) for extent in shares.shape[:2])
     found = te.extern(
@@ -64,7 +64,7 @@ def _statements(rows: int, classes: int, shares: Any, out: Any) -> Any:
 
 
 def _fill_products(classes: int, shares: Any, row: Any, products: Any) -> None:
-    """Set the quadratic form that the probabilities make small."""
+    """Compute the quadratic form that the probabilities minimize."""
     with T.serial(0, classes) as one:
         T.buffer_store(products, _number(0), [one, one])
         with T.serial(0, classes) as other:
@@ -75,7 +75,7 @@ def _fill_products(classes: int, shares: Any, row: Any, products: Any) -> None:
 
 
 def _fill_sums(classes: int, out: Any, row: Any, products: Any, sums: Any, total: Any) -> None:
-    """Set the products of the form with the probabilities."""
+    """Compute the products of the quadratic form with the probabilities."""
     T.buffer_store(total, _number(0), [0])
     with T.serial(0, classes) as one:
         T.buffer_store(sums, _number(0), [one])
@@ -86,7 +86,7 @@ def _fill_sums(classes: int, out: Any, row: Any, products: Any, sums: Any, total
 
 
 def _move(classes: int, out: Any, row: Any, products: Any, sums: Any, total: Any) -> None:
-    """Move one probability after the other."""
+    """Update the probabilities one after the other."""
     with T.serial(0, classes) as one:
         diagonal = products[one, one]
         move = T.bind((total[0] - sums[one]) / diagonal)

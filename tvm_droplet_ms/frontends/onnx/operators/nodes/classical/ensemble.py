@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ensembles of trees as ONNX describes them, and as one kernel walks through them.
+"""Tree ensembles as ONNX describes them, and their packed form for one kernel.
 
-The kernel knows one question, "is the feature at most the threshold, or NaN where that counts as
-left?". All of ONNX's are made of it: "less" has the next smaller threshold, "greater" has its
-children swapped, and "equal" asks for the next smaller number too.
+The kernel has a single test: "is the feature at most the threshold, or is it NaN where NaN goes
+left?". ONNX's tests reduce to it: "less" uses the next smaller threshold, "greater" swaps the
+children, and "equal" also tests the next smaller number.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .walk import WORDS
 Array = np.ndarray[Any, Any]
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
-"""The questions by their numbers in version 5."""
+"""The tests of nodes, by their numbers in version 5."""
 
 _Row = tuple[Any, int, int, bool, int]
 """Threshold, left and right child, whether NaN goes left, and feature."""
@@ -25,13 +25,13 @@ _Row = tuple[Any, int, int, bool, int]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Trees, an entry a node, leaves included; children and roots are numbers of nodes.
+    """Trees with an entry for each node, including leaves. Children and roots are node numbers.
 
-    - ``modes``: numbers in MODES; -1 of a leaf. ``missing``: whether NaN counts as true.
-    - ``spans``: of MEMBER, by node: the ranges of numbers that are in its set, (ranges, 2), each
-      with its ends, in rising order.
-    - ``owners``, ``targets``, ``weights``: the weights of leaves, an entry each: the node, the
-      target that it is added to, and the weight.
+    - ``modes``: indices in MODES; -1 for a leaf. ``missing``: whether NaN counts as true.
+    - ``spans``: for each MEMBER node: the ranges of numbers in its set, (ranges, 2), both ends
+      inclusive, in ascending order.
+    - ``owners``, ``targets``, ``weights``: the weights of leaves, with an entry for each weight:
+      the node, the target that the weight is added to, and the weight.
     """
 
     modes: Array
@@ -49,7 +49,7 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Packed:
-    """An ensemble as ``walk`` takes it. ``targets``: None where a leaf has all in their order."""
+    """An ensemble packed for ``walk``. ``targets``: None if each leaf has all targets in order."""
 
     nodes: Array
     roots: Array
@@ -61,8 +61,8 @@ class Packed:
 def pack(ensemble: Ensemble, targets: int, start: float) -> Packed:
     """Pack an ensemble.
 
-    ``targets``: their number. ``start``: a weight that changes nothing. Raises ``UnsupportedNode``
-    if a path has no end.
+    ``targets``: number of targets. ``start``: the neutral weight of the reduction. Raises
+    ``UnsupportedNode`` if a path has no end.
     """
     threshold, left, right, missing, feature = _questions(ensemble)
     dtype = threshold.dtype
@@ -89,17 +89,17 @@ def pack(ensemble: Ensemble, targets: int, start: float) -> Packed:
 
 
 def _below(values: Array) -> Array:
-    """The next smaller number. NaN below the smallest, as nothing is at most that."""
+    """The next smaller number. NaN for minus infinity, because no number is at most NaN."""
     low = values.dtype.type(-np.inf)
     with np.errstate(invalid="ignore", under="ignore"):
         return np.where(values == low, np.nan, np.nextafter(values, low)).astype(values.dtype)
 
 
 def spans_of(members: Array) -> Array:
-    """The ranges of numbers that ONNX Runtime takes for members of a set.
+    """The ranges of numbers that ONNX Runtime accepts as members of a set.
 
-    Sets of numbers below 0 or above 30, and large ones, are of integers, and it cuts the fractions
-    of features off there.
+    Large sets, and sets with numbers below 0 or above 30, are sets of integers: ONNX Runtime
+    truncates features there.
     """
     members = np.unique(members)
     if len(members) < 31 and bool(((members >= 0) & (members <= 30)).all()):
@@ -110,12 +110,12 @@ def spans_of(members: Array) -> Array:
 
 
 def _questions(ensemble: Ensemble) -> list[Array]:
-    """Threshold, left and right child, NaN and feature of each node, and of those put between."""
+    """Threshold, left and right child, NaN flag and feature of all nodes, with inserted nodes."""
     is_mode = {name: ensemble.modes == number for number, name in enumerate(MODES)}
     split, missing = ensemble.splits, ensemble.missing
     is_strict = is_mode["LT"] | is_mode["GTE"]
     threshold = np.where(is_strict, _below(split), split)
-    # Nothing is greater than NaN, either.
+    # No number is greater than NaN either.
     is_turned = (is_mode["GT"] | is_mode["GTE"]) & ~np.isnan(split)
     left = np.where(is_turned, ensemble.on_false, ensemble.on_true)
     right = np.where(is_turned, ensemble.on_true, ensemble.on_false)
@@ -139,7 +139,7 @@ def _questions(ensemble: Ensemble) -> list[Array]:
 
 @dataclass(frozen=True)
 class _Goal:
-    """Where a feature goes that is in a set, where another one, and whether NaN is in the set."""
+    """The children for a feature inside and outside a set, and whether NaN is in the set."""
 
     yes: int
     no: int
@@ -149,13 +149,13 @@ class _Goal:
 
 @dataclass(frozen=True)
 class _Between:
-    """Nodes that are put between the others, and the number of the first one."""
+    """Inserted nodes, and the number of the first one."""
 
     first: int
     rows: list[_Row]
 
     def membership(self, spans: Array, goal: _Goal) -> _Row:
-        """The first of the questions that find out whether a feature is in one of some ranges."""
+        """Insert tests for whether a feature is in any of the ranges. Return the first test."""
         yes, no, feature = goal.yes, goal.no, goal.feature
         if not len(spans):
             return (np.nan, no, no, False, feature)
@@ -174,7 +174,7 @@ class _Between:
 
 
 def _check_ends(left: Array, right: Array, is_leaf: Array, roots: Array) -> None:
-    """Refuse trees of which a path comes back to where it was."""
+    """Refuse trees with a cycle."""
     nodes = roots
     for _ in range(len(left)):
         inner = nodes[~is_leaf[nodes]]
@@ -187,10 +187,10 @@ def _check_ends(left: Array, right: Array, is_leaf: Array, roots: Array) -> None
 def _leaf_weights(
     ensemble: Ensemble, leaves: Array, start: float, targets: int
 ) -> tuple[Array, Array | None]:
-    """The weights of each leaf, (leaves, width), and what they are added to."""
+    """The weights of each leaf, (leaves, width), and the targets that they are added to."""
     number = np.full(len(ensemble.modes), -1)
     number[leaves] = np.arange(len(leaves))
-    # Those of inner nodes, which old converters write, count for nothing.
+    # Weights of inner nodes, which old converters write, are ignored.
     kept = number[ensemble.owners] >= 0
     owner, target = number[ensemble.owners][kept], ensemble.targets[kept]
     order = np.argsort(owner, kind="stable")

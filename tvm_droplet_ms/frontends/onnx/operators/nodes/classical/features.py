@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters that scale, fill in, select and join features."""
+"""Converters that scale, impute, select and join features."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from ...operands import UnsupportedNode, dtype_of, shape_of, text
 
 
 def as_floats(bb: Any, data: Any) -> Any:
-    """Features in float32, as ONNX Runtime compares integers with floats; float64 stays."""
+    """Cast features to float32, as ONNX Runtime compares integers with floats. float64 stays."""
     if dtype_of(data) in ("float32", "float64"):
         return data
     return bb.emit(relax.op.astype(data, "float32"))
 
 
 class Scaler(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``Scaler``: an offset is subtracted, a scale multiplied."""
+    """Converts ``Scaler``, which subtracts an offset and multiplies by a scale."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -33,7 +33,7 @@ class Scaler(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Normalizer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``Normalizer``: rows whose norm is 0 stay as they are."""
+    """Converts ``Normalizer``. Rows whose norm is 0 stay unchanged."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -73,7 +73,7 @@ class Binarizer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class Imputer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``Imputer``: values that stand for missing ones are filled in."""
+    """Converts ``Imputer``, which replaces the value that marks missing features."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -94,7 +94,7 @@ class Imputer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class ArrayFeatureExtractor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``ArrayFeatureExtractor``: columns by their numbers."""
+    """Converts ``ArrayFeatureExtractor``, which selects columns by index."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -106,7 +106,7 @@ class ArrayFeatureExtractor(OnnxOpConverter):  # type: ignore[misc, unused-ignor
 
 
 class FeatureVectorizer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``FeatureVectorizer``: features side by side, cut or filled up with zeros."""
+    """Converts ``FeatureVectorizer``, which joins features, truncated or padded with zeros."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -129,7 +129,7 @@ class FeatureVectorizer(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _per_feature(data: Any, values: Sequence[float], name: str) -> Any:
-    """One number for all features, or one for each, as a constant."""
+    """A constant with one number for all features, or one for each."""
     shape = shape_of(data)
     if len(values) != 1 and (len(values) != shape[-1] or len(shape) > 2):
         raise UnsupportedNode(

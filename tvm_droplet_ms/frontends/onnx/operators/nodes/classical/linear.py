@@ -60,7 +60,7 @@ def _scores(bb: Any, data: Any, attributes: dict[str, Any], intercepts: Sequence
         )
     data = bb.emit(relax.op.astype(data, "float32"))
     rows = data if len(shape) == 2 else bb.emit(relax.op.reshape(data, [1, *shape]))
-    # ONNX Runtime reads no more of them, and its own example has twice as many.
+    # ONNX Runtime ignores further coefficients, and its own example has twice as many.
     weight = np.ascontiguousarray(coefficients[:used].reshape(classes, -1).T)
     product = bb.emit(relax.op.matmul(rows, relax.const(weight, "float32")))
     shift = np.array(intercepts, np.float32)

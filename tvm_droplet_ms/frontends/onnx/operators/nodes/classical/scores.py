@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of classes as ONNX Runtime makes them of sums (``ml_common.h``), and labels."""
+"""Class scores, computed from sums as in ONNX Runtime (``ml_common.h``), and class labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def transform_of(attributes: dict[str, Any]) -> str:
-    """The name of what a node does to its scores."""
+    """The name of the transform that a node applies to its scores."""
     name = text(attributes, "post_transform", "NONE")
     if name not in _TRANSFORMS:
         raise UnsupportedNode(f"its post_transform is {name!r}: expected {', '.join(_TRANSFORMS)}")
@@ -36,7 +36,7 @@ def transformed(bb: Any, scores: Any, transform: str) -> Any:
 
 
 def _softmax_of_others(bb: Any, scores: Any) -> Any:
-    """The softmax of the scores that are not 0; those stay."""
+    """The softmax of the nonzero scores. Zero scores stay zero."""
     largest = bb.emit(relax.op.max(scores, axis=1, keepdims=True))
     is_other = bb.emit(relax.op.greater(relax.op.abs(scores), _number(1e-7)))
     powers = bb.emit(relax.op.exp(relax.op.subtract(scores, largest)))
@@ -68,9 +68,9 @@ def _number(value: float) -> Any:
 
 
 def pair(bb: Any, score: Any, other: str, transform: str) -> Any:
-    """The scores of two classes from that of the second, (rows, 1).
+    """The scores of two classes from the score of the second, (rows, 1).
 
-    ``other``: the first one, if nothing is done to them: "rest" (1 minus the second) or "negative".
+    ``other``: the first score, without a transform: "rest" (1 minus the second) or "negative".
     """
     if transform == "PROBIT":
         raise UnsupportedNode("ONNX Runtime leaves the score of its second class unwritten")
@@ -84,9 +84,9 @@ def pair(bb: Any, score: Any, other: str, transform: str) -> Any:
 
 
 class Labels:
-    """The class labels of a node, and the output that they are.
+    """The class labels of a node, and the name of the label output.
 
-    Strings are refused where something reads that output.
+    Labels that are strings are refused if something reads that output.
     """
 
     def __init__(self, attributes: dict[str, Any], name: str) -> None:
@@ -101,16 +101,16 @@ class Labels:
         return len(self.values)
 
     def of_numbers(self, bb: Any, numbers: Any) -> Any:
-        """The labels of classes by their numbers, (rows,)."""
+        """The labels of classes by index, (rows,)."""
         table = relax.const(np.array(self.values, np.int64), "int64")
         return bb.emit(relax.op.take(table, numbers, axis=0))
 
     def of_largest(self, bb: Any, scores: Any) -> Any:
-        """The labels of the largest scores of rows, the first one of several."""
+        """The label of the largest score of each row, or of the first among equal scores."""
         return self.of_numbers(bb, bb.emit(relax.op.argmax(scores, axis=1)))
 
     def of_condition(self, bb: Any, condition: Any, no: int, yes: int) -> Any:
-        """One of two labels for each row, by a condition of (rows, 1)."""
+        """One of two labels for each row, by a condition of shape (rows, 1)."""
         flat = bb.emit(relax.op.reshape(condition, (-1,)))
         both = (relax.const(value, "int64") for value in (yes, no))
         return bb.emit(relax.op.where(flat, *both))

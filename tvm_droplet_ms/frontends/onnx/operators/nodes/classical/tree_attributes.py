@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attributes of ensembles of trees, in both forms that ONNX has for them."""
+"""Read tree ensembles from both forms of their ONNX attributes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _BY_NAME = {**{f"BRANCH_{name}".encode(): n for n, name in enumerate(MODES)}, b"
 
 
 def numbers_of(attributes: dict[str, Any], name: str, dtype: str) -> Array:
-    """Numbers in a list, or in a tensor of the type of the input."""
+    """The numbers of an attribute: a list, or a tensor of the input's type."""
     tensor = attributes.get(f"{name}_as_tensor", attributes.get(name, ()))
     if not isinstance(tensor, onnx.TensorProto):
         return np.array(tensor, np.float32).astype(dtype)
@@ -24,10 +24,9 @@ def numbers_of(attributes: dict[str, Any], name: str, dtype: str) -> Array:
 
 
 def by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensemble:
-    """An ensemble whose nodes go by the numbers of their tree and in it.
+    """Read an ensemble whose nodes are identified by tree and node numbers.
 
-    ``kind``: "class" or "target", with which the names of the weights begin. ``dtype``: of the
-    input.
+    ``kind``: "class" or "target", the prefix of the weight attributes. ``dtype``: the input's type.
     """
     trees, ids, features, on_true, on_false = (
         _integers(attributes, f"nodes_{name}")
@@ -59,7 +58,7 @@ def by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensem
         on_true=place(trees, np.where(is_leaf, ids, on_true)),
         on_false=place(trees, np.where(is_leaf, ids, on_false)),
         missing=_longer(tracks == 1, len(modes)),
-        # A tree begins where the numbers of trees change.
+        # A tree begins where the tree number changes.
         roots=np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]])),
         spans={},
         owners=place(*owners),
@@ -69,7 +68,7 @@ def by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensem
 
 
 def by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
-    """An ensemble of version 5, whose leaves are numbered apart. ``dtype``: of the input."""
+    """Read an ensemble of version 5, which numbers leaves apart. ``dtype``: the input's type."""
     modes = onnx.numpy_helper.to_array(attributes["nodes_modes"]).astype(int).reshape(-1)
     targets, inner = _integers(attributes, "leaf_targetids"), len(modes)
     total, leaves = inner + len(targets), np.arange(inner, inner + len(targets))
@@ -108,5 +107,5 @@ def _integers(attributes: dict[str, Any], name: str) -> Array:
 
 
 def _longer(array: Array, length: int) -> Array:
-    """An array with zeros behind it."""
+    """Pad an array with zeros at the end."""
     return np.pad(array, (0, length - len(array)))

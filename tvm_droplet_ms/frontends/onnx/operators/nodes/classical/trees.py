@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for ensembles of trees, by ONNX Runtime's rules (``tree_ensemble_aggregator.h``)."""
+"""Converters for tree ensembles, by ONNX Runtime's rules (``tree_ensemble_aggregator.h``)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ from .tree_attributes import by_number, by_tree_and_node, numbers_of
 from .walk import Walk, walk
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-"""What is made of the weights of a target, by the numbers of ``TreeEnsemble``."""
+"""The aggregate functions of a target's weights, by their numbers in ``TreeEnsemble``."""
 
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
-"""What is done to scores, by the numbers of ``TreeEnsemble``, as ONNX Runtime has them: ONNX's
-definition has the second and the third the other way round."""
+"""The transforms of scores, by their numbers in ``TreeEnsemble`` in ONNX Runtime. ONNX's definition
+swaps the second and the third."""
 
 
 class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -40,7 +40,7 @@ class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignor
 
 
 class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``TreeEnsemble``, of version 5."""
+    """Converts ``TreeEnsemble`` of version 5."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -59,7 +59,7 @@ class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``TreeEnsembleClassifier``, whose classes without any weight have no score."""
+    """Converts ``TreeEnsembleClassifier``. Classes without any weight have no score."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -78,7 +78,7 @@ class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-igno
 
 
 def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> Any:
-    """Label and score where there is one class: the label is 0 or 1, whatever its own is."""
+    """Label and score for a single class. The label is 0 or 1, whatever the class label is."""
     if len(base) > 1:
         raise UnsupportedNode(f"it has {len(base)} base_values for one class: expected one")
     scores = _plus(bb, sums, base)
@@ -91,7 +91,7 @@ def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> 
 def _of_two(
     bb: Any, sums: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
 ) -> Any:
-    """Label and scores of two classes, of which one may have no weight at all."""
+    """Label and scores for two classes, one of which may have no weight at all."""
     weighted = set(ensemble.targets.tolist())
     if any(not _is_always(ensemble, number) for number in weighted):
         raise UnsupportedNode(
@@ -120,7 +120,7 @@ def _of_two(
 def _of_many(
     bb: Any, rows: Any, ensemble: Ensemble, labels: Labels, base: Array, transform: str
 ) -> Any:
-    """Label and scores of three classes or more: the label is that of the largest score."""
+    """Label and scores for three classes or more. The largest score decides the label."""
     classes = len(labels)
     if len(base) not in (0, classes):
         raise UnsupportedNode(f"it has {len(base)} base_values for {classes} classes")
@@ -135,7 +135,7 @@ def _of_many(
 
 
 def _rows(bb: Any, data: Any) -> Any:
-    """The features as rows of floats; one axis is one row."""
+    """The features as rows of floats. An input with one axis is one row."""
     shape = shape_of(data)
     if len(shape) not in (1, 2):
         raise UnsupportedNode(f"its input has the shape {tuple(shape)}: expected one of 2 axes")
@@ -145,7 +145,7 @@ def _rows(bb: Any, data: Any) -> Any:
 
 
 def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default: int) -> str:
-    """The name that a number stands for."""
+    """The name for the number in an attribute."""
     number = int(attributes.get(name, default))
     if not 0 <= number < len(names):
         raise UnsupportedNode(f"its {name} is {number}: expected 0 to {len(names) - 1}")
@@ -155,7 +155,7 @@ def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default:
 def _aggregated(
     bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str, base: Array
 ) -> Any:
-    """The values of all targets, base values included."""
+    """The values of all targets, including base values."""
     if len(base) not in (0, targets):
         raise UnsupportedNode(f"it has {len(base)} base_values for {targets} targets")
     if aggregate not in _AGGREGATES:
@@ -174,19 +174,19 @@ def _aggregated(
         return _plus(bb, sums, base)
     if targets == 1:
         return _plus(bb, bb.emit(relax.op.where(is_reached, sums, _zero(sums))), base)
-    # ONNX Runtime adds no base value to a target that a row has no weight of.
+    # ONNX Runtime adds no base value to a target without a weight in the leaves of a row.
     return bb.emit(relax.op.where(is_reached, _plus(bb, sums, base), _zero(sums)))
 
 
 def _regressed(bb: Any, scores: Any, transform: str, dtype: str) -> Any:
-    """The output of a regressor: of one target, one transform alone is done."""
+    """The output of a regressor. With a single target, PROBIT is the only transform applied."""
     if transform == "NONE" or (shape_of(scores)[1] == 1 and transform != "PROBIT"):
         return relax.op.astype(scores, dtype)
     return relax.op.astype(bb.emit(transformed(bb, scores, transform)), dtype)
 
 
 def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) -> Any:
-    """The sums, or the smallest or largest, of the weights of each target, (rows, targets)."""
+    """The sum, minimum or maximum of the weights of each target, (rows, targets)."""
     starts = {"MIN": np.inf, "MAX": -np.inf}
     start = starts.get(aggregate, 0.0)
     (count, width), dtype = shape_of(rows), dtype_of(rows)
@@ -220,7 +220,7 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
 
 
 def _is_among(numbers: Array, count: int) -> bool:
-    """True if all numbers are from 0 to below a count."""
+    """True if all numbers are at least 0 and below a count."""
     return bool(((numbers >= 0) & (numbers < count)).all())
 
 
@@ -254,7 +254,7 @@ def _is_always(ensemble: Ensemble, target: int) -> bool:
 
 
 def _plus(bb: Any, scores: Any, base: Array) -> Any:
-    """Scores with base values added; without any, as they are."""
+    """Add base values to scores, if there are any."""
     if not len(base):
         return scores
     return bb.emit(relax.op.add(scores, relax.const(base.reshape(1, -1), dtype_of(scores))))

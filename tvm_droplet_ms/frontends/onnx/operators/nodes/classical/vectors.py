@@ -52,7 +52,7 @@ class SVMClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         classes, transform = len(labels), transform_of(attr)
         kernels = _kernel(bb, _rows(bb, inputs[0]), _vectors(attr, int(counts.sum())), attr)
         by_pair, votes = _pairs(np.array(attr["coefficients"], np.float32), counts)
-        # ONNX Runtime adds up in float64, too: many vectors cancel each other.
+        # ONNX Runtime also sums in float64, because many vectors cancel each other.
         wide = bb.emit(relax.op.astype(kernels, "float64"))
         weights = relax.const(by_pair.astype("float64"), "float64")
         product = bb.emit(relax.op.matmul(wide, weights))
@@ -126,8 +126,8 @@ def _probabilities(bb: Any, scores: Any, attributes: dict[str, Any], classes: in
 def _pairs(coefficients: Array, counts: Array) -> tuple[Array, Array]:
     """The weight of each vector for each pair of classes, and the votes of each pair.
 
-    A pair's score above 0 is a vote for its first class; the second half of the rows of the votes
-    is for scores that are not.
+    A positive score of a pair is a vote for its first class. The second half of the rows of the
+    votes is for scores that are not positive.
     """
     classes = len(counts)
     table = coefficients[: (classes - 1) * counts.sum()].reshape(classes - 1, -1)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The walks of all rows through all trees as one kernel, which is scheduled by hand.
+"""The walks of all rows through all trees as one hand-scheduled kernel.
 
-Some walks go side by side until all are at a leaf, which is its own child: the loads of one wait
-for each other, and the CPU overlaps those of several. No branch depends on one value. A block of
-rows goes through one tree after another, as the nodes of one tree fit into the nearest cache; with
-few rows, one row goes through several trees.
+Several walks run side by side until all are at a leaf, which is its own child. The loads of one
+walk depend on each other, but the CPU overlaps the loads of several walks. No branch depends on a
+single value. A block of rows goes through one tree after another, because the nodes of one tree fit
+into the nearest cache. With few rows, one row goes through several trees at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,23 +16,24 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 ROWS = 64
-"""The rows of a block."""
+"""Maximum number of rows in a block."""
 
 LANES = 8
-"""The walks that go side by side."""
+"""Number of walks that run side by side."""
 
 WORDS = 4
-"""The words of a node: its threshold (of a leaf: its number), its feature, and the first words of
-the child on the right, where the feature is larger, and of the one on the left."""
+"""Number of words in a node: the threshold (for a leaf, its number), the feature, the first word of
+the right child (for larger features), and the first word of the left child."""
 
 
 @dataclass(frozen=True)
 class Walk:
     """The extents of one kernel.
 
-    - ``targets``: sums of a row. ``dtype``: of the features, the thresholds and the sums.
-    - ``start``: what an empty sum is. ``reduction``: "sum", "min" or "max".
-    - ``has_missing``: whether some node sends NaN to its left; the last bit of a feature says so.
+    - ``targets``: number of sums per row. ``dtype``: type of the features, thresholds and sums.
+    - ``start``: the value of an empty sum. ``reduction``: "sum", "min" or "max".
+    - ``has_missing``: whether some node sends NaN left. The last bit of a feature word then says
+      whether its node does.
     """
 
     rows: int
@@ -45,7 +46,7 @@ class Walk:
 
     @property
     def block(self) -> int:
-        """The rows of a block."""
+        """Number of rows in a block."""
         return min(self.rows, ROWS)
 
 
@@ -53,8 +54,8 @@ def walk(settings: Walk, tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
     """Compute the sums of all rows, (rows, targets).
 
     ``tensors``: the features (rows, features); the words of the nodes; the first word of each tree;
-    the weights of each leaf (leaves, width), and their targets where these are not
-    all targets in their order.
+    the weights of each leaf (leaves, width); and their targets, unless each leaf has all targets in
+    order.
     """
     found = te.extern(
         [(settings.rows, settings.targets)],
@@ -92,7 +93,7 @@ def _statements(settings: Walk, inputs: list[Any], out: Any) -> Any:
 
 
 def _lanes(count: Any) -> Iterator[tuple[Any, int]]:
-    """Loops over LANES of some places at a time, and over those that are left, one by one."""
+    """Generate a loop over groups of LANES places, and a loop over the remaining places."""
     with T.serial(0, count // LANES) as group:
         yield group * LANES, LANES
     with T.serial(0, count % LANES) as rest:
@@ -100,7 +101,7 @@ def _lanes(count: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _walk(settings: Walk, inputs: list[Any], out: Any, walks: Sequence[tuple[Any, Any]]) -> None:
-    """Walk through trees with rows, until all are at a leaf, and add the weights of the leaves."""
+    """Walk rows through trees until all are at a leaf, and reduce the weights of the leaves."""
     features, nodes, roots, weights, *targets = inputs
     places = T.alloc_buffer((len(walks),), nodes.dtype, scope="local")
     is_moving = T.alloc_buffer((1,), "bool", scope="local")

@@ -18,7 +18,7 @@ from . import (
 DOMAIN = "com.microsoft"
 
 _WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
-"""Operators that ONNX Runtime puts into ONNX's own domain."""
+"""Operators of ONNX Runtime that it puts into the standard ONNX domain."""
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def _converters() -> dict[str, Any]:
 
 
 def contrib_converter(domain: str, operator: str) -> Any | None:
-    """The converter of an operator of ONNX Runtime; None for other operators."""
+    """The converter of an operator of ONNX Runtime. None for other operators."""
     if domain == DOMAIN or operator in _WITHOUT_DOMAIN:
         return _converters().get(operator)
     return None

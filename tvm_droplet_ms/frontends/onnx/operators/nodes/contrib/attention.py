@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for ONNX Runtime's attentions with as many heads of keys as of queries.
+"""Converters for ONNX Runtime's attention operators with equally many key and query heads.
 
-Heads are (batch, heads, rows, width) here. Masks are numbers that are added to the scores, as in
+Heads are (batch, heads, rows, width) here. Masks are terms added to the scores, as in
 ``onnxruntime/contrib_ops/cpu/bert/attention_helper.h``.
 """
 
@@ -17,11 +17,11 @@ from ...operands import UnsupportedNode, dtype_of, shape_of
 from ..quantized import MatMulInteger
 
 LOWEST = float(np.finfo(np.float32).min)
-"""What hides a score."""
+"""The term that hides a score."""
 
 
 class Attention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``Attention``: products with the weights of queries, keys and values, and heads."""
+    """Converts ``Attention``: the projection to queries, keys and values, and their attention."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -77,7 +77,7 @@ class MultiHeadAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def heads(bb: Any, value: Any, count: int) -> Any:
-    """Rows (batch, rows, heads * width) as heads; what has four axes is."""
+    """Split rows (batch, rows, heads * width) into heads. Four axes mean heads already."""
     shape = shape_of(value)
     if len(shape) == 4:
         return value
@@ -86,7 +86,7 @@ def heads(bb: Any, value: Any, count: int) -> Any:
 
 
 def joined(bb: Any, value: Any) -> Any:
-    """Heads as rows (batch, rows, heads * width)."""
+    """Join heads into rows (batch, rows, heads * width)."""
     batch, count, rows, width = shape_of(value)
     turned = bb.emit(relax.op.permute_dims(value, [0, 2, 1, 3]))
     return bb.emit(relax.op.reshape(turned, [batch, rows, count * width]))
@@ -103,8 +103,8 @@ def attend(
 ) -> tuple[Any, Any]:
     """The values weighted by the softmax of the scores, and the scores.
 
-    ``added``: what is added to the scores. ``scale``: of the scores; 0 for one over the root of the
-    width. ``softcap``: the bound of the scores before that; 0 for none.
+    ``added``: terms added to the scores. ``scale``: factor of the scores; 0 for one over the square
+    root of the width. ``softcap``: bound of the scores before ``added``; 0 for none.
     """
     factor = scale or shape_of(query)[-1] ** -0.5
     turned = bb.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))
@@ -120,11 +120,11 @@ def attend(
 
 
 def masks(bb: Any, mask: Any, rows: int, columns: int, filtered: float, batch: int) -> list[Any]:
-    """What a mask of integers adds to the scores: none, or one tensor.
+    """The terms that an integer mask adds to the scores: an empty list, or one tensor.
 
-    A mask has 1 for what is seen and the shape (batch, columns), (batch, rows, columns) or
-    (batch, 1, columns, columns), or it has the number of columns that are seen, (batch), or
-    behind these numbers the first column that is seen, (2 * batch).
+    A mask of shape (batch, columns), (batch, rows, columns) or (batch, 1, columns, columns) has 1
+    for visible columns. A mask of shape (batch) has the end of each sequence's visible columns. A
+    mask of shape (2 * batch) has these ends, followed by the starts.
     """
     if mask is None:
         return []
@@ -143,7 +143,7 @@ def masks(bb: Any, mask: Any, rows: int, columns: int, filtered: float, batch: i
 
 
 def _of_bounds(bb: Any, bounds: Any, columns: int, filtered: float, batch: int) -> Any:
-    """Of lengths; of ends and starts; or of lengths, and where rows and columns are packed."""
+    """The term for lengths, for ends and starts, or for lengths with offsets of packed rows."""
     dtype = dtype_of(bounds)
     if shape_of(bounds)[0] not in (batch, 2 * batch, 3 * batch + 2):
         raise UnsupportedNode(
@@ -167,9 +167,9 @@ def _of_bounds(bb: Any, bounds: Any, columns: int, filtered: float, batch: int) 
 def _hidden(
     bb: Any, added: list[Any], rows: int, columns: int, before: int, attr: dict[str, Any]
 ) -> list[Any]:
-    """Hide later columns too, if a node asks for it; the last row sees all columns.
+    """Also hide later columns if a node is unidirectional. The last row sees all columns.
 
-    ``before``: the columns of the past. Nothing becomes less than the least number, of which two
+    ``before``: number of past columns. Terms are at least ``LOWEST``: the sum of two such terms
     would be infinite.
     """
     if not attr.get("unidirectional", 0):
@@ -190,7 +190,7 @@ def _filter(attr: dict[str, Any]) -> float:
 def _of_projected(
     bb: Any, projected: Any, mask: Any, past: Any, bias: Any, attr: dict[str, Any]
 ) -> Any:
-    """The attention of queries, keys and values that lie side by side."""
+    """The attention of queries, keys and values that are concatenated in one tensor."""
     count = int(attr["num_heads"])
     batch, rows, width = shape_of(projected)
     sizes = [int(n) for n in attr.get("qkv_hidden_sizes", ())] or [width // 3] * 3
@@ -215,7 +215,7 @@ def _of_projected(
 
 
 def _with_bias(bb: Any, values: Sequence[Any], bias: Any) -> list[Any]:
-    """Add the biases of queries, keys and values; heads of keys and values have none."""
+    """Add the biases of queries, keys and values. Keys and values in heads are not supported."""
     widths = [shape_of(each)[-1] for each in values if len(shape_of(each)) == 3]
     if len(widths) < 3:
         raise UnsupportedNode("it has a bias, and keys and values in heads: not supported")
@@ -224,7 +224,7 @@ def _with_bias(bb: Any, values: Sequence[Any], bias: Any) -> list[Any]:
 
 
 def parts(bb: Any, value: Any, axis: int, sizes: Sequence[int]) -> list[Any]:
-    """Parts of some sizes along an axis."""
+    """Split a tensor into parts of given sizes along an axis."""
     ends = np.cumsum(sizes).tolist()
     starts = [0, *ends[:-1]]
     return [

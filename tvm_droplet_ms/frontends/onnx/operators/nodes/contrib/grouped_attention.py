@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converters for ONNX Runtime's rotary embedding, and its attention with a cache.
 
-Lengths differ within a batch. So new keys and values are put behind those of each sequence, and a
-mask hides what lies behind them (``onnxruntime/contrib_ops/cpu/bert/gqa_attention_base.h``).
+Lengths differ within a batch. New keys and values are therefore written after the cached ones of
+each sequence, and a mask hides the rest of the cache
+(``onnxruntime/contrib_ops/cpu/bert/gqa_attention_base.h``).
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from ..scatter import written_from
 from .attention import LOWEST, attend, heads, joined, parts
 
 SHARES_PAST = "tvm_droplet_ms_shares_past"
-"""The attribute with the numbers of the inputs that its new keys and values are written into."""
+"""The attribute that lists the inputs whose buffers receive the new keys and values."""
 
 
 class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
@@ -44,7 +45,7 @@ class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``GroupQueryAttention``, whose heads of keys each serve several of queries."""
+    """Converts ``GroupQueryAttention``, where each key head serves several query heads."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -79,7 +80,7 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         batch, _, rows, width = shape_of(query)
         settings = float(attr.get("scale", 0.0)), float(attr.get("softcap", 0.0))
         if rows == 1 and inputs[10] is None:
-            # The queries of a group are rows for its keys, which no step copies.
+            # The queries of a group become rows for the group's keys, so that keys are not copied.
             query = bb.emit(relax.op.reshape(query, [batch, groups, count // groups, width]))
             found, _ = attend(bb, query, key, value, added, *settings)
             output = bb.emit(relax.op.reshape(found, [batch, 1, count * width]))
@@ -98,10 +99,10 @@ class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 class _Lengths:
     """The lengths of a cache.
 
-    - ``rows``: the new ones.
-    - ``columns``: all that the new cache holds.
-    - ``before``: how many each sequence had, (batch, 1), or a number for all.
-    - ``is_prompt``: whether there were none by the lengths that the node is given.
+    - ``rows``: the number of new rows.
+    - ``columns``: the number of rows in the new cache.
+    - ``before``: the number of old rows of each sequence, (batch, 1), or of all, (1, 1).
+    - ``is_prompt``: whether the given lengths say that there were no old rows.
     """
 
     rows: int
@@ -112,8 +113,8 @@ class _Lengths:
     def positions(self, bb: Any, given: Any) -> Any:
         """The positions of the new rows, (batch, rows) or (1, rows).
 
-        Of those that a prompt is given, ONNX Runtime reads the first one alone
-        (``group_query_attention.cc``): it counts on from there, in each sequence.
+        ``given``: the positions that the node reads, or None. For a prompt, ONNX Runtime reads only
+        the first position (``group_query_attention.cc``), and counts up from it in each sequence.
         """
         if given is not None and not self.is_prompt:
             return given
@@ -130,7 +131,7 @@ def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
     if past == 0:
         return _Lengths(rows, rows, relax.const(np.zeros((1, 1), "int64"), "int64"), True)
     total = constant_input(inputs, 6, "total_sequence_length")
-    assert total is not None  # The operator asks for it.
+    assert total is not None  # The operator requires it.
     count = int(total.reshape(-1)[0])
     columns, batch = max(past, count), shape_of(inputs[3])[0]
     lengths = as_array(inputs[5])
@@ -148,7 +149,7 @@ def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
 
 
 def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
-    """The cache with new rows behind those of each sequence, and zeros behind them."""
+    """The cache with new rows after the old rows of each sequence, and zeros after them."""
     if past is None or shape_of(past)[2] == 0:
         return new
     batch, groups, length, width = shape_of(past)
@@ -176,7 +177,7 @@ def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
 
 
 def _widened(bb: Any, bias: Any, columns: int) -> Any:
-    """A bias of the scores, with zeros for the columns behind it, which the mask hides."""
+    """Pad a bias of the scores with zeros for further columns, which the mask hides."""
     shape = shape_of(bias)
     if shape[-1] == columns:
         return bias
@@ -185,7 +186,7 @@ def _widened(bb: Any, bias: Any, columns: int) -> Any:
 
 
 def _mask(bb: Any, cache: _Lengths, window: int) -> Any:
-    """What is added to the scores: rows see what lies before them, within the window."""
+    """The mask added to the scores: rows see earlier columns within the window."""
     rows = np.arange(cache.rows, dtype="int64").reshape(1, 1, cache.rows, 1)
     columns = relax.const(np.arange(cache.columns, dtype="int64"), "int64")
     before = bb.emit(relax.op.reshape(cache.before, [-1, 1, 1, 1]))
@@ -202,7 +203,7 @@ def _mask(bb: Any, cache: _Lengths, window: int) -> Any:
 def _rotated(
     bb: Any, value: Any, positions: Any, cosines: Any, sines: Any, is_interleaved: bool
 ) -> Any:
-    """Heads with the pairs of their first columns rotated by the angles of their positions."""
+    """Rotate pairs of the first columns of heads by the angles of their positions."""
     half, shape = shape_of(cosines)[1], shape_of(value)
     rows = shape_of(positions)
     cosine, sine = (

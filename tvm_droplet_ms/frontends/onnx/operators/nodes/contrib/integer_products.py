@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for ONNX Runtime's products of bytes whose result is a floating-point number."""
+"""Converters for ONNX Runtime's products of bytes with floating-point results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from ..quantized import DynamicQuantizeLinear, MatMulInteger
 
 
 class MatMulIntegerToFloat(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``MatMulIntegerToFloat``: a product of bytes, scaled, and a bias."""
+    """Converts ``MatMulIntegerToFloat``: a scaled product of bytes, and a bias."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -20,7 +20,7 @@ class MatMulIntegerToFloat(OnnxOpConverter):  # type: ignore[misc, unused-ignore
 
 
 class DynamicQuantizeMatMul(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``DynamicQuantizeMatMul``: the first factor is quantized when the model runs."""
+    """Converts ``DynamicQuantizeMatMul``: the first factor is quantized at run time."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:

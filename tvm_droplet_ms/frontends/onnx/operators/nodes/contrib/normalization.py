@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for ONNX Runtime's normalizations of a sum, and of the root of the mean square."""
+"""Converters for ONNX Runtime's normalizations of a sum, and its RMS normalizations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ class SkipLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-igno
 
 
 class SkipSimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``SkipSimplifiedLayerNormalization``: the same without a mean."""
+    """Converts ``SkipSimplifiedLayerNormalization``: the RMS normalization of a sum."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -47,7 +47,7 @@ class SimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unuse
         axes = list(range(int(attr.get("axis", -1)) % rank, rank))
         epsilon = float(attr.get("epsilon", 1e-5))
         if axes[0] == 0:
-            # TVM's kernel wants an axis in front of those.
+            # TVM's kernel requires an axis before the normalized axes.
             row, scale = (
                 bb.emit(relax.op.reshape(each, shape))
                 for each, shape in ((data, [1, -1]), (inputs[1], [-1]))
@@ -64,13 +64,13 @@ class SimplifiedLayerNormalization(OnnxOpConverter):  # type: ignore[misc, unuse
 
 
 def _sum(bb: Any, data: Any, skip: Any, bias: Any) -> Any:
-    """The sum that is normalized. The second may be one row of a batch, or lack the batch."""
+    """The sum to normalize. ``skip`` may have a batch of one, or no batch axis."""
     total = relax.op.add(data, skip)
     return bb.emit(total if bias is None else relax.op.add(total, bias))
 
 
 def _with_sum(normalized: Any, total: Any, attr: dict[str, Any]) -> Any:
-    """The outputs: the second and third are of training alone."""
+    """The outputs. The second and third are only for training."""
     names = attr["tvm_custom"]["outputs"]
     count = len(names)
     if any(names[1:3]):

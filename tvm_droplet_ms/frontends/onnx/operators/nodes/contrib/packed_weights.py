@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for weights of 4 and 8 bits that are scaled by blocks.
+"""Converters for operators with block-quantized weights of a few bits.
 
-Those of products become float32 for many rows, and stay packed for a few (``pack_weights``).
+Weights of products become float32 for many rows, and stay packed for a few (``pack_weights``).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
         if bits not in (2, 4, 8):
             raise UnsupportedNode(f"its weights have {bits} bits: expected 2, 4 or 8")
         packed, scales = (constant_input(inputs, n, name) for n, name in ((1, "B"), (2, "scales")))
-        assert packed is not None and scales is not None  # The operator asks for them.
+        assert packed is not None and scales is not None  # The operator requires them.
         order = constant_input(inputs, 4, "g_idx")
         block = int(attr["block_size"])
         blocks = -(-depth // block)
@@ -46,7 +46,7 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
             zeros, of_blocks = zeros[..., None], of_blocks[..., None]
         else:
             zeros, of_blocks = zeros[:, group], of_blocks[:, group]
-        # ``pack_weights`` looks for these operations, and keeps the numbers packed.
+        # ``pack_weights`` matches these operations, and keeps the numbers packed.
         integers = relax.const(np.ascontiguousarray(by_row), "uint8")
         weight = bb.emit(relax.op.astype(integers, "float32"))
         weight = bb.emit(relax.op.subtract(weight, relax.const(zeros, "float32")))
@@ -60,7 +60,7 @@ class MatMulNBits(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _rounded_to_bytes(bb: Any, rows: Any, block: int) -> Any:
-    """Rows rounded to signed bytes times a scale of each block, as ``pack_weights`` knows them."""
+    """Round rows to signed bytes times a scale per block. ``pack_weights`` matches this."""
     shape = shape_of(rows)
     blocks = bb.emit(relax.op.reshape(rows, [*shape[:-1], shape[-1] // block, block]))
     largest = bb.emit(relax.op.max(bb.emit(relax.op.abs(blocks)), axis=[-1], keepdims=True))
@@ -73,18 +73,18 @@ def _rounded_to_bytes(bb: Any, rows: Any, block: int) -> Any:
 
 
 class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``GatherBlockQuantized``: rows of a table of 4 or 8 bits."""
+    """Converts ``GatherBlockQuantized``: rows of a quantized table."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
         data, scales = (constant_input(inputs, n, name) for n, name in ((0, "data"), (2, "scales")))
-        assert data is not None and scales is not None  # The operator asks for them.
+        assert data is not None and scales is not None  # The operator requires them.
         points, bits = constant_input(inputs, 3, "zero_points"), int(attr.get("bits", 4))
         rank = data.ndim
         axis, along = (
             int(attr.get(f"{n}_axis", d)) % rank for n, d in (("gather", 0), ("quantize", 1))
         )
-        is_whole = data.dtype == np.int8  # As ``widen_integers`` has made it.
+        is_whole = data.dtype == np.int8  # ``widen_integers`` makes int8.
         if not is_whole and (data.dtype != np.uint8 or (bits == 4 and along != rank - 1)):
             raise UnsupportedNode(
                 f"its data are of type {data.dtype} along axis {along}: expected uint8 along the "
@@ -112,7 +112,7 @@ class GatherBlockQuantized(OnnxOpConverter):  # type: ignore[misc, unused-ignore
 
 
 def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
-    """Rows of bytes, minus the zero points of their blocks, times the scales of these."""
+    """Rows of bytes, minus the zero points of their blocks, times the scales of the blocks."""
     found = [
         bb.emit(relax.op.take(relax.const(each, str(each.dtype)), indices, axis=0))
         for each in tables
@@ -126,9 +126,9 @@ def _scaled_rows(bb: Any, tables: Sequence[Array], indices: Any) -> Any:
 
 
 def unpacked(packed: Array, bits: int) -> Array:
-    """Unsigned numbers from bytes that hold several, the lowest bits first.
+    """Unpack unsigned numbers from bytes that hold several, the lowest bits first.
 
-    ``packed``: of uint8. ``bits``: 2, 4 or 8. The last axis is as many times as long.
+    ``packed``: uint8. ``bits``: 2, 4 or 8. The last axis becomes 8 / bits times as long.
     """
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     apart = (packed[..., None] >> shifts) & ((1 << bits) - 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for what ONNX Runtime's optimizer makes of products, convolutions and activations."""
+"""Converters for products, convolutions and activations that ONNX Runtime's optimizer fuses."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,7 +49,7 @@ class FusedGemm(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class FusedConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``FusedConv``: a convolution, a tensor that is added, and an activation."""
+    """Converts ``FusedConv``: a convolution, an added tensor, and an activation."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -74,7 +74,7 @@ class QuickGelu(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 class CDist(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``CDist``: the distances of the rows of two matrices."""
+    """Converts ``CDist``: the distances between the rows of two matrices."""
 
     @classmethod
     def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
@@ -91,10 +91,10 @@ class CDist(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
 
 
 def _transposed(bb: Any, value: Any, is_turned: int, is_batch_inside: int) -> Any:
-    """A factor: its last two axes swapped, and before that its batch axis moved to the front.
+    """Move the batch axes of a factor to the front, and then swap its last two axes.
 
-    ``transBatch``: the axes are (rows, batch..., columns) (``GetTransposedShape``'s doc in
-    ContribOperators.md).
+    ``is_turned``: whether to swap (``transA``, ``transB``). ``is_batch_inside``: whether the axes
+    are (rows, batch..., columns) (``transBatchA``, ``transBatchB`` in ContribOperators.md).
     """
     rank = len(shape_of(value))
     order = list(range(rank))
@@ -121,11 +121,11 @@ _PARAMETERS = {
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min", "max"),
 }
-"""The parameters of activations, in order."""
+"""The parameters of activations, in the order of ``activation_params``."""
 
 
 def _activated(bb: Any, value: Any, name: str, given: dict[str, float]) -> Any:
-    """An activation by its name, with its parameters, as ONNX defines it."""
+    """Apply an activation by name and parameters, as ONNX defines it."""
 
     def number(parameter: str, default: float) -> Any:
         return relax.const(float(given.get(parameter, default)), dtype_of(value))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The activations of recurrent cells, as expressions that vectorize.
 
-LLVM calls the C library for each element of ``exp`` and ``tanh``. The polynomials below are those
-of TOPI's ``fast_exp`` and ``fast_tanh`` (``topi/elemwise.h``; from Cephes and Eigen), whose errors
-are within 1e-6 of the result.
+LLVM calls the C library for each element of ``exp`` and ``tanh``. The polynomials below are from
+TOPI's ``fast_exp`` and ``fast_tanh`` (``topi/elemwise.h``; from Cephes and Eigen). Their relative
+errors are within 1e-6.
 """
 
 import functools
@@ -45,9 +45,9 @@ _TANH_EVEN = (
 def activation_function(name: str, alpha: float | None, beta: float | None) -> Function:
     """Return an activation as a function of an expression.
 
-    ``name``: as ONNX has it, such as "Sigmoid", in any case. ``alpha``, ``beta``: its constants.
-    None for ONNX's default. The same function for the same activation. Raises ``ValueError``, which
-    names it, if ONNX has no such activation.
+    ``name``: ONNX's name, such as "Sigmoid", in upper or lower case. ``alpha``, ``beta``: the
+    constants of the activation. None for ONNX's default. Equal arguments return the same function.
+    Raises ``ValueError``, which names the activation, if ONNX has no such activation.
     """
     known = _KNOWN.get(name.lower())
     if known is None:
@@ -74,12 +74,12 @@ def _tanh(x: Any, _alpha: Any = None, _beta: Any = None) -> Any:
     limited = tirx.max(-bound, tirx.min(bound, x))
     square = limited * limited
     quotient = limited * _polynomial(square, _TANH_ODD) / _polynomial(square, _TANH_EVEN)
-    # The bounds would make a number of what is none.
+    # The bounds would turn NaN into a number.
     return tirx.Select(x == x, quotient, x)
 
 
 def _exp(x: Any) -> Any:
-    """Cephes' ``expf``: a power of two, and a polynomial of what is left of the exponent."""
+    """Cephes' ``expf``: a power of two times a polynomial of the remaining exponent."""
     if x.ty.dtype != "float32":
         return tirx.exp(x)
     kind = x.ty.dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for an ``LSTM`` whose inputs and states are rounded to bytes, as its weights are."""
+"""The converter for an ``LSTM`` whose weights, inputs and states are rounded to bytes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,14 +19,14 @@ from .layer import WIDTH, Operands, Packer
 Array = np.ndarray[Any, Any]
 
 _TOGETHER = 4
-"""The bytes of a word."""
+"""Number of bytes in a word."""
 
 
 class DynamicQuantizeLSTM(Lstm):
     """Converts ``DynamicQuantizeLSTM``.
 
-    With VNNI the products are of bytes. Else, and where weights less their zero points take more
-    than eight bits, they are of the float32 numbers that the bytes stand for.
+    With VNNI, the products are computed in bytes. Without VNNI, or if weights minus their zero
+    points need more than eight bits, they are computed in float32 from dequantized numbers.
     """
 
     rounds_states = True
@@ -65,14 +65,15 @@ def _has_dot() -> bool:
 
 
 _WEIGHTS = ((1, "W", 8), (2, "R", 10))
-"""The inputs with the bytes of the weights, their names, and the inputs with their scales; the zero
-points follow these."""
+"""The indices of the inputs with byte weights, the names of these inputs, and the indices of the
+inputs with scales. Each input with zero points follows its scales."""
 
 
 def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) -> list[Array]:
-    """Weights less their zero points, (directions, 4 * hidden, inputs) in int32, and the scales.
+    """Weights minus zero points, (directions, 4 * hidden, inputs) in int32, and their scales.
 
-    Those are of shape (directions, 4 * hidden). The axes of the bytes are the other way around.
+    The scales are of shape (directions, 4 * hidden). The node's bytes have the last two axes
+    swapped.
     """
     found = [
         constant_input(inputs, n, each)
@@ -87,7 +88,7 @@ def _of_directions(inputs: Sequence[Any], number: int, name: str, first: int) ->
 
 
 def _by_tile(values: Array) -> Array:
-    """From (directions, gates * hidden, ...) to (directions, tiles, gates, WIDTH, ...)."""
+    """Rearrange (directions, gates * hidden, ...) to (directions, tiles, gates, WIDTH, ...)."""
     count, rows, *rest = values.shape
     gates = GATES["LSTM"]
     values = values.reshape(count, gates, rows // gates, *rest)
@@ -98,7 +99,7 @@ def _by_tile(values: Array) -> Array:
 
 
 def _words(weights: Array) -> Array:
-    """Weights of the states as words, in the order in which the kernel reads them."""
+    """State weights as words of four bytes, in the order in which the kernel reads them."""
     tiled = _by_tile(weights.astype("int8"))
     extra = -tiled.shape[-1] % WIDTH
     tiled = np.pad(tiled, [(0, 0)] * 4 + [(0, extra)])

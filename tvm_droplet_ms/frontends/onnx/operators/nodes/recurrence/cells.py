@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cells of recurrent layers: what one hidden unit does with its gates in one step.
+"""The cells of recurrent layers: how a hidden unit combines its gates in one step.
 
 ONNX's operators ``RNN``, ``GRU`` and ``LSTM`` define the equations and the order of the gates.
 """
@@ -15,7 +15,7 @@ from .activations import Function
 Kind = Literal["RNN", "GRU", "LSTM"]
 
 GATES: dict[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
-"""The number of gates: h; z, r, h; i, o, f, c."""
+"""The number of gates of each cell: h for RNN; z, r, h for GRU; i, o, f, c for LSTM."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Cell:
     """The properties of a kind of cell.
 
     - ``kind``: "RNN", "GRU" or "LSTM".
-    - ``activations``: for each direction: f; f and g; f, g and h.
-    - ``clip``: the gates are held between ``-clip`` and ``clip`` before their activations.
-    - ``reset_after``: GRU alone: whether the reset gate is applied to the product
+    - ``activations``: for each direction: f for RNN; f and g for GRU; f, g and h for LSTM.
+    - ``clip``: the gates are clipped to [``-clip``, ``clip``] before their activations.
+    - ``reset_after``: GRU only: whether the reset gate is applied to the product
       (``linear_before_reset``).
-    - ``input_forget``: LSTM alone: whether the forget gate is what the input gate leaves.
-    - ``rounds_states``: LSTM alone: whether the product is of the states as bytes have them.
+    - ``input_forget``: LSTM only: whether the forget gate is 1 minus the input gate.
+    - ``rounds_states``: LSTM only: whether the product is of states rounded to bytes.
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Cell:
         return self.kind == "GRU" and not self.reset_after
 
     def limited(self, gate: Any) -> Any:
-        """A gate between the bounds."""
+        """Clip a gate."""
         if self.clip is None:
             return gate
         bound = tirx.const(self.clip, gate.ty.dtype)
@@ -73,7 +73,7 @@ class Cell:
     def lstm(
         self, direction: int, gates: Sequence[Any], old: Any, peephole: Sequence[Any] | None
     ) -> tuple[Any, Callable[[Any], Any]]:
-        """The new cell state of an LSTM, and the hidden state as a function of it.
+        """The new cell state of an LSTM, and the hidden state as a function of the cell state.
 
         ``gates``: the sums i, o, f and c. ``peephole``: the weights of the cell state in i, o and
         f.

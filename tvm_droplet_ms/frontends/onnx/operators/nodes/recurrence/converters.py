@@ -23,7 +23,7 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 
 
 class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """The base of the converters of the three operators."""
+    """Base class of the converters of ``RNN``, ``GRU`` and ``LSTM``."""
 
     kind: ClassVar[Kind]
     rounds_states: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class _Recurrent(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
     ) -> Any:
         """Multiply the inputs of all steps with the weights of all gates and directions.
 
-        The weights of the states become ``operands``.
+        The packed weights of the states are stored in ``operands``.
         """
         operands.weights = pack.state_weights(inputs[2])
         return relax.op.matmul(rows, pack.input_weights(inputs[1]))
@@ -101,7 +101,7 @@ class Lstm(_Recurrent):
 
 
 def _swapped(bb: Any, value: Any) -> Any:
-    """A state with its first two axes exchanged."""
+    """A state with its first two axes swapped."""
     return None if value is None else bb.emit(relax.op.permute_dims(value, [1, 0, 2]))
 
 
@@ -110,7 +110,7 @@ def _layer(x: Any, recurrent: Any, attr: dict[str, Any]) -> Layer:
     if name not in _DIRECTIONS:
         raise UnsupportedNode(f"its direction is {name!r}: expected one of {[*_DIRECTIONS]}")
     steps, batch, _ = shape_of(x)
-    hidden = min(shape_of(recurrent)[1:])  # Its axes may be the other way around.
+    hidden = min(shape_of(recurrent)[1:])  # ``DynamicQuantizeLSTM`` swaps these axes.
     return Layer(steps, batch, hidden, _DIRECTIONS[name])
 
 
@@ -137,7 +137,7 @@ _TAKES_BETA = ("affine", "scaledtanh", "hardsigmoid")
 
 
 def _functions(names: Sequence[str], attr: dict[str, Any]) -> tuple[Function, ...]:
-    """The activations. Their constants are listed for those alone that take one."""
+    """The activations. The node lists constants only for activations that take them."""
     alphas, betas = (list(attr.get(f"activation_{each}", ())) for each in ("alpha", "beta"))
     found = []
     for name in names:
@@ -151,7 +151,7 @@ def _functions(names: Sequence[str], attr: dict[str, Any]) -> tuple[Function, ..
 
 
 def _lengths(bb: Any, lengths: Any, layer: Layer) -> Any:
-    """The lengths of the sequences, or None where all are as long as the input."""
+    """The lengths of the sequences, or None if all are as long as the input."""
     if lengths is None:
         return None
     if isinstance(lengths, tvm.ir.GenericConst):
@@ -162,9 +162,9 @@ def _lengths(bb: Any, lengths: Any, layer: Layer) -> Any:
 
 
 def _split_bias(bb: Any, pack: Packer, bias: Any, cell: Cell, operands: Operands) -> Any:
-    """The biases that are added to the products of the inputs: one row, as long as there are gates.
+    """The biases that are added to the products of the inputs: one row for all gates.
 
-    A GRU that resets after the product keeps the last bias of the state apart.
+    A GRU with ``reset_after`` keeps the candidate's state bias separate, in ``operands``.
     """
     size = shape_of(bias)[1] // 2
     of_input = bb.emit(relax.op.strided_slice(bias, [1], [0], [size]))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a recurrent layer as one kernel, which is scheduled by hand.
+"""The steps of a recurrent layer as one hand-scheduled kernel.
 
-A kernel for each step would cost a compilation each, and a launch for each operator of a cell.
-Here a tile of hidden units keeps its gates in registers: it adds the product of the old state to
-the product of the input, and applies the cell at once. The weights of a tile lie in the order in
-which it reads them. The tiles of a step run in parallel where a step is long enough for that, and
-else the two directions do.
+Separate kernels for the steps would cost a compilation for each step, and a launch for each
+operator of a cell. Here a tile of hidden units keeps its gates in registers: it adds the product of
+the old state to the product of the input, and applies the cell at once. The weights of a tile are
+stored in the order in which the tile reads them. If a step is long enough, its tiles run in
+parallel. Otherwise the two directions do.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from .steps import Steps
 def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tensor) -> list[Any]:
     """Compute all steps of a layer.
 
-    ``names``: the operands that ``tensors`` are, in the order of ``Operands``. Returns the states
-    of all steps (steps, directions, batch, padded), those after the last step (directions, batch,
-    padded), and the cell state of an LSTM, of the same shape.
+    ``names``: the names of the operands in ``tensors``, in the order of ``Operands``. Returns the
+    states of all steps (steps, directions, batch, padded), the states after the last step
+    (directions, batch, padded), and the cell states of an LSTM, of the same shape.
     """
     dtype = tensors[0].dtype
     last = (layer.directions, layer.batch, layer.padded)
@@ -44,7 +44,7 @@ _DOT = "llvm.x86.avx512.vpdpbusd.512"
 
 
 class _Kernel(Steps):
-    """One step of a tile."""
+    """The statements of one step of a tile."""
 
     def _phases(self) -> list[Callable[..., None]]:
         if self._cell.is_two_phase:
@@ -60,7 +60,7 @@ class _Kernel(Steps):
         gates: Sequence[int],
         source: Any,
     ) -> tuple[list[Any], list[list[Any]]]:
-        """Sum the gates of a tile. Return the position in time and the sums, for each sequence."""
+        """Sum the gates of a tile. Return the position in time and the sums of each sequence."""
         rows = [self._row(step, direction, batch) for batch in batches]
         sums = [[T.alloc_buffer([WIDTH], self._dtype, scope="local") for _ in gates] for _ in rows]
         for batch, row, buffers in zip(batches, rows, sums, strict=True):
@@ -85,7 +85,7 @@ class _Kernel(Steps):
     def _byte_products(
         self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]
     ) -> tuple[list[Any], list[list[Any]]]:
-        """As ``_products``, of states and weights of bytes, whose sums are exact."""
+        """Like ``_products``, for states and weights in bytes, whose sums are exact."""
         gates = range(self._cell.gates)
         rows = [self._row(step, direction, batch) for batch in batches]
         exact, sums = (
@@ -120,7 +120,7 @@ class _Kernel(Steps):
         return rows, sums
 
     def _branches(self, direction: Any, body: Callable[[int], None]) -> None:
-        """Write what depends on the direction's activations, once if they are the same."""
+        """Generate ``body`` for the activations of each direction, or once if they are equal."""
         functions = self._cell.activations
         if len(set(functions)) == 1:
             body(0)
@@ -132,7 +132,7 @@ class _Kernel(Steps):
     def _store(
         self, step: Any, direction: Any, batch: Any, row: Any, unit: Any, state: Any
     ) -> None:
-        """Store a new state. A sequence that is over keeps its state, and its output is zero."""
+        """Store a new state. A finished sequence keeps its state, and its output is zero."""
         output = state
         if self._in.lengths is not None:
             runs = step < self._in.lengths[batch]
@@ -143,7 +143,7 @@ class _Kernel(Steps):
         T.buffer_store(self._all, output, [row, direction, batch, unit])
 
     def _tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
-        """All of a step for one tile."""
+        """A whole step of one tile."""
         gates = range(self._cell.gates)
         source = self._old(step, direction)
         if self._cell.rounds_states:
@@ -187,7 +187,7 @@ class _Kernel(Steps):
     def _lstm_hidden(
         self, step: Any, batch: Any, place: list[Any], memory: Any, hidden: Callable[[Any], Any]
     ) -> Any:
-        """Store the cell state, and return the hidden one, which is a function of it."""
+        """Store the cell state, and return the hidden state that follows from it."""
         if self._in.lengths is not None:
             runs = step < self._in.lengths[batch]
             memory = tirx.Select(runs, memory, self._memory[tuple(place)])
@@ -195,7 +195,7 @@ class _Kernel(Steps):
         return hidden(self._memory[tuple(place)])
 
     def _gates_tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
-        """The gates of a GRU, and the old state as the reset gate leaves it."""
+        """The update gate of a GRU, and the old state times the reset gate."""
         old = self._old(step, direction)
         _, sums = self._products(step, direction, tile, batches, (0, 1), old)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extents and the operands of a recurrent layer's kernel, and how they are packed for it."""
+"""The extents of a recurrent layer's kernel, its operands, and their packing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +9,14 @@ from tvm import relax
 from ...operands import shape_of
 
 WIDTH = 16
-"""Hidden units of a tile: a vector of AVX-512, or two of AVX2."""
+"""Number of hidden units in a tile: one vector of AVX-512, or two of AVX2."""
 
 
 @dataclass(frozen=True)
 class Layer:
     """The extents of a recurrent layer.
 
-    ``steps``, ``batch``, ``hidden``: steps of the sequence, sequences of the batch, hidden units.
+    ``steps``, ``batch``, ``hidden``: numbers of steps, sequences in the batch, and hidden units.
     ``reverse``: for each direction, whether it goes from the last step to the first.
     """
 
@@ -27,33 +27,34 @@ class Layer:
 
     @property
     def directions(self) -> int:
-        """One or two."""
+        """Number of directions, one or two."""
         return len(self.reverse)
 
     @property
     def tiles(self) -> int:
-        """Tiles of hidden units; the last one may be filled up."""
+        """Number of tiles of hidden units. The last tile may be padded."""
         return -(-self.hidden // WIDTH)
 
     @property
     def padded(self) -> int:
-        """Hidden units, those included that fill up the last tile."""
+        """Number of hidden units, including the padding of the last tile."""
         return self.tiles * WIDTH
 
 
 @dataclass
 class Operands:
-    """The tensors, or the buffers, of a kernel.
+    """The operands of a kernel, as tensors or buffers.
 
-    - ``products``: (steps, batch, directions, tiles, gates, WIDTH): inputs by weights, and biases.
-    - ``weights``: (directions, tiles, hidden, gates, WIDTH): of the old state.
-    - ``state``: (directions, batch, padded): the first hidden state.
-    - ``memory``: the same for the cell state of an LSTM, else None.
-    - ``lengths``: (batch,): int32, steps of each sequence, or None if all have all steps.
-    - ``bias``: (directions, tiles, WIDTH): what a GRU adds to the product that it resets, or None.
-    - ``peephole``: (directions, tiles, 3, WIDTH): of an LSTM, or None.
-    - ``scales``, ``sums``: (directions, tiles, gates, WIDTH): of weights of bytes, or None. The
-      weights are words of four bytes then: (directions, tiles, padded / 4, gates, WIDTH).
+    - ``products``: (steps, batch, directions, tiles, gates, WIDTH): inputs times weights, plus
+      biases.
+    - ``weights``: (directions, tiles, hidden, gates, WIDTH): the weights of the old state.
+    - ``state``: (directions, batch, padded): the initial hidden state.
+    - ``memory``: (directions, batch, padded): the initial cell state of an LSTM, or None.
+    - ``lengths``: (batch,): int32, the steps of each sequence, or None if all have all steps.
+    - ``bias``: (directions, tiles, WIDTH): the bias of a GRU's product before its reset, or None.
+    - ``peephole``: (directions, tiles, 3, WIDTH): the peephole weights of an LSTM, or None.
+    - ``scales``, ``sums``: (directions, tiles, gates, WIDTH): the scales and sums of byte weights,
+      or None. Byte weights are words of four bytes: (directions, tiles, padded / 4, gates, WIDTH).
     """
 
     products: Any
@@ -67,12 +68,12 @@ class Operands:
     sums: Any = None
 
     def present(self) -> list[str]:
-        """The names of those that are there."""
+        """The names of the operands that are not None."""
         return [name for name, value in vars(self).items() if value is not None]
 
 
 def padded(value: Any, layer: Layer, axis: int) -> Any:
-    """Fill up the hidden units along an axis with zeros."""
+    """Pad the hidden units along an axis with zeros to whole tiles."""
     extra = layer.padded - layer.hidden
     if not extra:
         return value
@@ -84,8 +85,8 @@ def padded(value: Any, layer: Layer, axis: int) -> Any:
 class Packer:
     """Packs weights and states of a layer in the order in which its kernel reads them.
 
-    All of it is Relax, and is folded where the weights are constants. ``builder``: takes the
-    operators. ``gates``: gates of the cell.
+    It emits Relax operators, which are folded if the weights are constants. ``builder``: the block
+    builder. ``gates``: number of gates of the cell.
     """
 
     def __init__(self, builder: relax.BlockBuilder, layer: Layer, gates: int) -> None:
@@ -94,7 +95,7 @@ class Packer:
         self._gates = gates
 
     def tiled(self, value: Any, groups: int) -> Any:
-        """From (directions, groups * hidden, ...) to (directions, groups, tiles, WIDTH, ...)."""
+        """Split (directions, groups * hidden, ...) to (directions, groups, tiles, WIDTH, ...)."""
         layer, rest = self._layer, shape_of(value)[2:]
         emit = self._builder.emit
         value = emit(relax.op.reshape(value, [layer.directions, groups, layer.hidden, *rest]))
@@ -103,22 +104,22 @@ class Packer:
         return emit(relax.op.reshape(value, shape))
 
     def input_weights(self, weights: Any) -> Any:
-        """From (directions, gates * hidden, input) to one matrix with a column for each gate."""
+        """Pack (directions, gates * hidden, input) into a matrix with a column for each gate."""
         tiled = self.tiled(weights, self._gates)
         order = self._builder.emit(relax.op.permute_dims(tiled, [4, 0, 2, 1, 3]))
         return self._builder.emit(relax.op.reshape(order, [shape_of(weights)[2], -1]))
 
     def state_weights(self, weights: Any) -> Any:
-        """From (directions, gates * hidden, hidden) to the order of the kernel."""
+        """Pack (directions, gates * hidden, hidden) in the order of the kernel."""
         tiled = self.tiled(weights, self._gates)
         return self._builder.emit(relax.op.permute_dims(tiled, [0, 2, 4, 1, 3]))
 
     def by_tile(self, value: Any, groups: int) -> Any:
-        """From (directions, groups * hidden) to (directions, tiles, groups, WIDTH)."""
+        """Rearrange (directions, groups * hidden) to (directions, tiles, groups, WIDTH)."""
         return self._builder.emit(relax.op.permute_dims(self.tiled(value, groups), [0, 2, 1, 3]))
 
     def state(self, value: Any | None, dtype: str) -> Any:
-        """A first state, (directions, batch, hidden), with the last tile filled up."""
+        """Pad an initial state (directions, batch, hidden). None gives zeros."""
         layer = self._layer
         if value is None:
             shape = relax.ShapeExpr([layer.directions, layer.batch, layer.padded])
@@ -126,7 +127,7 @@ class Packer:
         return self._builder.emit(padded(value, layer, 2))
 
     def unpacked(self, value: Any) -> Any:
-        """The hidden units of a result, the last axis, without those that fill up the tile."""
+        """Remove the padding from the hidden units of a result, its last axis."""
         layer = self._layer
         if layer.padded == layer.hidden:
             return value

@@ -12,12 +12,12 @@ from .cells import Cell
 from .layer import WIDTH, Layer, Operands
 
 _PARALLEL_STEP = {1: 1 << 19, 2: 1 << 21}
-"""Multiplications of a step and a direction from which its tiles run in parallel, by the number of
-directions. The threads meet after each step, which takes some microseconds on an idle machine and
-as many milliseconds on a busy one; two directions never meet."""
+"""Minimum number of multiplications in a step of a direction for its tiles to run in parallel, by
+the number of directions. The threads synchronize after each step, which takes some microseconds on
+an idle machine and as many milliseconds on a busy one. Two directions never synchronize."""
 
 _ACCUMULATORS = 8
-"""Vectors that a tile sums into at a time, at least one for each gate."""
+"""Number of vectors that a tile accumulates at a time. Each gate has at least one."""
 
 
 class Steps:
@@ -41,10 +41,10 @@ class Steps:
         self._is_parallel_inside = work >= _PARALLEL_STEP[layer.directions]
 
     def generate(self) -> Any:
-        """Write all statements. Returns the body of the kernel."""
+        """Generate all statements, and return the body of the kernel."""
         layer, is_bytes = self._layer, self._in.scales is not None
         with IRBuilder() as builder:
-            with T.attr(0, "recurrence", 1):  # The builder wants one statement.
+            with T.attr(0, "recurrence", 1):  # The builder requires a single statement.
                 shape = (2, layer.directions, layer.batch, layer.padded)
                 self._state = T.alloc_buffer(shape, self._dtype)
                 if self._cell.is_two_phase:
@@ -95,7 +95,7 @@ class Steps:
     def _round_states(self, step: Any, direction: Any) -> None:
         """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does.
 
-        What is stored is the bytes, or what they stand for.
+        The bytes or their dequantized values are stored.
         """
         zero = tirx.const(0.0, self._dtype)
 
@@ -135,7 +135,7 @@ class Steps:
         self._each_direction(direction, inner)
 
     def _start(self, direction: Any) -> None:
-        """Store the first states. Those of a sequence without steps are zero to ONNX Runtime."""
+        """Store the initial states. As in ONNX Runtime, a sequence without steps has zeros."""
 
         def first(given: Any, b: Any) -> Any:
             if self._in.lengths is None:
@@ -177,7 +177,7 @@ class Steps:
             phase(step, direction, tile, [block * size + each for each in range(size)])
 
     def _phases(self) -> list[Callable[..., None]]:
-        """The work of a step for each tile, one after the other."""
+        """The consecutive phases of a step, each of which processes one tile."""
         raise NotImplementedError
 
     def _row(self, step: Any, direction: Any, batch: Any) -> Any:
