@@ -242,9 +242,9 @@ _own_intrinsics = Patch(_lazy_attributes)
 def _with_own_intrinsics(init: Any) -> Callable[..., None]:
     """Make ``TuneContext.__init__`` call `import_intrinsics` instead of importing the package."""
 
-    # In a copy of the function, the import statement does nothing. Other threads, and the
-    # components' initialize_with_tune_context, would also see a stand-in for the package in
-    # sys.modules.
+    # Copy the function so that its import statement does nothing. A stand-in for the package in
+    # sys.modules would also be visible to other threads, and to the components'
+    # initialize_with_tune_context.
     def import_module(name: str, *args: Any) -> Any:
         return builtins.__import__("tvm" if name == _PACKAGE else name, *args)
 
@@ -266,7 +266,7 @@ def _with_own_intrinsics(init: Any) -> Callable[..., None]:
 
 
 def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a call register a missing intrinsic and run again."""
+    """Wrap a call so that it registers a missing intrinsic and runs again."""
 
     @functools.wraps(call)
     def call_with_retry(*args: Any, **kwargs: Any) -> Any:

@@ -82,12 +82,12 @@ def _register() -> None:
 
 
 def _droplet_tuning(*arguments: Any, **options: Any) -> Any:
-    """Call ``tvm_droplet_ms.droplet_tuning_pipeline``; see there."""
+    """Call ``tvm_droplet_ms.droplet_tuning_pipeline``, which has the documentation."""
     return import_module("tvm_droplet_ms.relax").droplet_tuning_pipeline(*arguments, **options)
 
 
 def _imported_when_called(name: str, module: str) -> Callable[..., Any]:
-    """Make a global function that imports a module, which replaces it, and calls the new one."""
+    """Make a placeholder that imports the module that replaces it, and calls the replacement."""
 
     def import_and_call(*arguments: Any) -> Any:
         import_module(module)

@@ -18,7 +18,7 @@ def package_version(package: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the release of a version: (0, 1, 15) for ``"0.1.15.post2"`` and ``"0.1.15rc1"``."""
+    """Return the release numbers: (0, 1, 15) for ``"0.1.15.post2"`` and ``"0.1.15rc1"``."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 

@@ -72,10 +72,7 @@ class Bindings:
         }
 
     def value_of(self, expr: Expr) -> Expr:
-        """Follow variables of the block to a value, or to a variable that the block does not bind.
-
-        A parameter of the function is such a variable.
-        """
+        """Follow variables to a value, or to a variable from outside the block (a parameter)."""
         while isinstance(expr, relax.Var) and expr in self.values:
             expr = self.values[expr]
         return expr
@@ -103,7 +100,7 @@ def operator_name(value: Expr) -> str:
 
 
 def static_shape(expr: Expr) -> tuple[int, ...] | None:
-    """Return the shape of a tensor. None if it is symbolic or unknown, or without a tensor."""
+    """Return the shape of a tensor. None if it is symbolic or unknown, or for other expressions."""
     return shape_of_type(expr.ty)
 
 

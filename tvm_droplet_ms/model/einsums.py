@@ -93,7 +93,7 @@ def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
         return tuple(prod(extents[axis] for axis in group) for group in groups)
 
     each = [[axis] for axis in batch]
-    # Without batch axes, all rows share the matrix on the right, so that they stay separate axes.
+    # Without batch axes, all rows share the matrix on the right, so row axes can stay separate.
     lines = [[axis] for axis in rows] if not batch and len(rows) > 1 else [rows]
     a = _arranged(first, left, [*batch, *rows, *summed], size(*each, *lines, summed), emit)
     b = _arranged(second, right, [*batch, *summed, *columns], size(*each, summed, columns), emit)

@@ -47,9 +47,9 @@ def prepare_graph(
     of floats in a vector register of the CPU. ``pads_colors``: see ``compute_in_bfloat16``.
     ``has_vnni``: see ``pack_weights``.
 
-    Next run ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
-    and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. It leaves operators
-    that it does not know unchanged.
+    After it, run ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``,
+    ``FuseTIR`` and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. It does
+    not change operators that it does not know.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     return tvm.transform.Sequential(

@@ -29,12 +29,12 @@ def emit_scheduled(
 
 
 def in_block(kernel: PrimFunc) -> PrimFunc:
-    """Wrap the statements of a kernel that ``te.extern`` made without blocks in a block.
+    """Wrap the statements of a blockless kernel, as ``te.extern`` makes it, in a block.
 
-    The statements lie directly in the outermost block, where ``SplitLayoutRewritePreproc``
-    (``split_layout_rewrite_preproc.cc``) looks for the block of an operator, and ends if there is
-    none. The new block lies inside the outermost block and is not named "root". It holds nothing
-    for schedules to change.
+    The statements lie directly in the outermost block. There, ``SplitLayoutRewritePreproc``
+    (``split_layout_rewrite_preproc.cc``) looks for the block of an operator, and it stops if it
+    finds none. The new block lies inside the outermost block and is not named "root". It holds
+    nothing for schedules to change.
     """
     return kernel.with_body(SBlockRealize([], True, SBlock([], [], [], "scheduled", kernel.body)))
 

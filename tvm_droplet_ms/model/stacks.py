@@ -63,7 +63,7 @@ def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) 
 
 
 def unstack_reductions() -> tvm.transform.Pass:
-    """Make a pass that replaces the sum, maximum or minimum of stacked tensors.
+    """Make a pass that computes the sum, maximum or minimum of stacked tensors pairwise.
 
     TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
     reduces the stack over its new axis. This makes two kernels, which fuse with nothing, and

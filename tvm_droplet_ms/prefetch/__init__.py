@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefetching of weights, because the late layers of a model wait for their memory."""
+"""Prefetching of weights, because the late layers of a model wait for weights from memory."""

@@ -45,8 +45,8 @@ def PrefetchWeights() -> tvm.transform.Pass:
     ``RemoveWeightLayoutRewriteBlock``. The weights are the parameters that
     ``AttachAttrLayoutFreeBuffers`` marked, and the buffers that packing blocks write.
     ``walks.place_prefetch`` chooses where to fetch. Kernels compute the same results as before. The
-    pass does not change functions without loops around a sum, or fetch weights of less than
-    ``LEAST_BYTES``.
+    pass does not change functions without loops around a sum, and does not fetch weights of less
+    than ``LEAST_BYTES``.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -77,7 +77,7 @@ def _prefetching(function: PrimFunc) -> PrimFunc:
     for realize, loops in blocks:
         for weight in weights:
             fetch = _fetch(realize, loops, weight, [each for each, _ in blocks])
-            # If one loop has two products, which no schedule has made yet, the first is served.
+            # If one loop has two products, which no schedule has made yet, only the first counts.
             if fetch is not None:
                 found.setdefault(fetch.loop.loop_var, fetch)
     if not found:
@@ -190,7 +190,7 @@ def _counts_up(loop: For) -> bool:
 
 
 class _UnknownError(Exception):
-    """An index does not depend on the loops around it alone, as in a table lookup."""
+    """An index depends on more than the loops around it, as in a table lookup."""
 
 
 def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]) -> Loop:

@@ -28,9 +28,9 @@ _MOST_ELEMENTS = 1 << 27
 def group_heads() -> tvm.transform.Pass:
     """Make a pass that multiplies all rows that share a repeated factor by the factor itself.
 
-    It rewrites ``matmul(a, b)`` where ``b`` repeats each head of a tensor ``count`` times in a row,
-    and ``a`` has fewer than ``FEW_ROWS`` rows. The rows of ``count`` heads become the rows of one
-    head. Returns the pass.
+    It rewrites ``matmul(a, b)`` where ``b`` holds ``count`` adjacent copies of each head of a
+    tensor, and ``a`` has fewer than ``FEW_ROWS`` rows. The rows of ``count`` heads become the rows
+    of one head. Returns the pass.
     """
     return binding_pass("GroupHeads", stateless(_grouped), [_MATMUL])
 

@@ -29,8 +29,8 @@ from .half_caches import narrow_caches
 from .written_rows import TRANSPOSE, WRITES, Write, write_of
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
-"""The attribute of ``main`` that maps the name of each parameter that it may write to to the number
-of the output that is the parameter's new value."""
+"""The attribute of ``main`` with the names of the parameters that it may write to. It maps each
+name to the number of the output that is the parameter's new value."""
 
 _IN_PLACE = "relax.call_tir_inplace"
 

@@ -17,16 +17,16 @@ def compute_in_integers() -> tvm.transform.Pass:
     """Make a pass that computes products of dequantized tensors in integers.
 
     It rewrites convolutions and matrix products of ``(x - zero) * scale``, where x are bytes, with
-    constant weights that are signed bytes times a scale. They become the int32 product of the bytes
-    minus ``zero`` times the sums of the weights, which is exact. The result is multiplied by both
-    scales in float32. Padding counts as the zero point. Signed bytes are shifted by 128 where they
-    are made. The operators that follow do not change: a bias, an activation and the rounding to
-    bytes are elementwise, and are fused.
+    constant weights that are bytes times a scale. They become an int32 product of the bytes, from
+    which ``zero`` times the sums of the weights is subtracted. This is exact. The difference is
+    multiplied by both scales in float32. Padding counts as the zero point. Signed bytes are shifted
+    by 128 where they are made. The operators that follow do not change: a bias, an activation and
+    the rounding to bytes are elementwise, and are fused.
 
     Reshapes, transposes and max pools of dequantized tensors operate on the bytes instead. The
     pass removes a quantization that undoes a dequantization. Three kinds of products stay
-    dequantized: convolutions with several inputs per group whose inputs or outputs per group four
-    does not divide, products of two activations, and products with weights that are not signed
+    dequantized: grouped convolutions with several inputs per group, unless four divides the inputs
+    and the outputs of a group; products of two activations; and products with weights that are not
     bytes. Returns the pass. Run it on a graph in ONNX's layout before constants are folded.
     """
     return binding_pass("ComputeInIntegers", _rewrite, ["relax.astype"])

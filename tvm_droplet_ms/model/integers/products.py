@@ -89,7 +89,7 @@ class Product:
         return self.along_outputs(sums + self.shift * (self.weight.size // len(sums)))
 
     def sums_inside(self) -> Array:
-        """Return, for each element of a convolution, the sum of the integers inside the image."""
+        """Return the sum of the integers that read the image, for each element of a convolution."""
         attrs = self.call.attrs
         shape, outputs = static_shape(self.data.data), static_shape(self.call)
         assert shape is not None and outputs is not None

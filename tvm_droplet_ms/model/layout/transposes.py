@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes, moved after the operations that follow them, merged, and removed if they cancel."""
+"""Transposes, moved after the operations that follow, merged, and removed if they do nothing."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
 
 
 def merge_transposes() -> tvm.transform.Pass:
-    """Make a pass that merges a transpose of a transpose into one, and a reshape of a reshape.
+    """Make a pass that merges two successive transposes into one, and two successive reshapes.
 
     Two operations that cancel each other are removed, and so is a broadcast to the same shape. A
     transpose that moves no data, such as (1, 1, 1, C) to (1, C, 1, 1), becomes a reshape, which

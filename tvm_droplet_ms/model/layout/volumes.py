@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""3D convolutions that are 2D convolutions.
+"""3D convolutions that can be computed as 2D convolutions.
 
 A kernel with one plane convolves each plane separately. A kernel with one pixel per plane convolves
 each pixel separately. Video networks split their kernels this way (Tran et al., "A Closer Look at

@@ -86,7 +86,7 @@ def _moved(value: relax.Call, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _dequantized(bindings: Bindings, value: relax.Call) -> Scaled | None:
-    """Return the parts of a ``relax.dequantize`` of constants, with scales along an axis."""
+    """Match a ``relax.dequantize`` of constants, whose scales and zero points are along an axis."""
     numbers, scale, zero = (array_of(bindings.value_of(each)) for each in value.args)
     if numbers is None or scale is None or zero is None or numbers.dtype.itemsize > 1:
         return None

@@ -24,7 +24,7 @@ MOST_ELEMENTS = 1 << 22
 
 
 def overwritable(kernel: PrimFunc) -> list[int]:
-    """Return the operands that a kernel may write its result, the last parameter, over.
+    """Return the operands that a kernel may overwrite with its result, the last parameter.
 
     ``kernel``: scheduled or not. One block must write the result, each element once. Only this
     block may read the operand, at the place that it writes. Returns positions among the parameters,

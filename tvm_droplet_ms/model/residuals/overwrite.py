@@ -73,7 +73,7 @@ def _choice(mod: IRModule) -> Choice:
 def _uses(
     function: relax.Function, kernels: Mapping[GlobalVar, PrimFunc]
 ) -> Iterator[tuple[GlobalVar, set[int]]]:
-    """Yield each use of a kernel and the operands that it may write over, for most uses none."""
+    """Yield each use of a kernel and the operands that it may write over (none for most uses)."""
     values = bound_values(function)
     if any(isinstance(value, (relax.If, relax.Function)) for value in values_of(function)):
         yield from ((each, set()) for each in relax.analysis.all_global_vars(function))
@@ -87,7 +87,7 @@ def _uses(
 
 
 class _Reader:
-    """The readers of the variables of a function without branches, in order."""
+    """The readers of the variables of a function without branches, and their order."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Reader:
                 self._varying.add(variable)
 
     def operands(self, variable: Var, value: Expr) -> set[int]:
-        """Return the operands that a kernel call may write its only result over."""
+        """Return the operands that a kernel call may overwrite with its only result."""
         if not isinstance(value.ty, relax.TensorType) or not isinstance(value.args[1], relax.Tuple):
             return set()
         name, operands = value.args[0], list(value.args[1].fields)
