@@ -8,8 +8,8 @@ from tvm.runtime import enabled
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_system_triple
 
-# The modules of the package in the order in which they must be loaded: rocm and arm_cpu import
-# dot_product_common. No default rule asks for its dp4a, but schedules for CUDA devices use it.
+# Modules in the order in which they must be loaded: rocm and arm_cpu import dot_product_common. No
+# default rule asks for the dp4a of dot_product_common, but schedules for CUDA devices use it.
 _OF_KIND = {
     "cuda": ("dot_product_common", "cuda"),
     "rocm": ("dot_product_common", "rocm"),
@@ -25,8 +25,8 @@ _OF_ARCHITECTURE = {
 
 
 def modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The modules of a target's backend. None of them if all are needed."""
-    # Without LLVM the package itself leaves out all but CUDA.
+    """Return the modules of a target's backend, or an empty tuple if all modules are needed."""
+    # Without LLVM, the package itself imports only CUDA.
     if target is None or not enabled("llvm"):
         return ()
     described: Any = target if isinstance(target, Target) else Target(target)

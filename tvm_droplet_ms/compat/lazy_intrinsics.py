@@ -36,7 +36,7 @@ from .patch import Attribute, Patch, lock
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 
 
-# Calls that name an intrinsic and can be repeated if it was not registered.
+# Calls that name an intrinsic, and can be repeated if the intrinsic was not registered.
 _BY_NAME: tuple[tuple[type, str], ...] = (
     (JSONDatabase, "__init__"),
     (TuningRecord, "from_json"),
@@ -89,35 +89,35 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
 
 @contextmanager
 def fast_tune_contexts() -> Iterator[None]:
-    """Make every ``TuneContext`` import its own target's intrinsics only, while the context lasts.
+    """Make every ``TuneContext`` import only its own target's intrinsics, while the context lasts.
 
     TVM's first ``TuneContext`` imports the intrinsics of all backends, which takes 14 to 20 s.
-    Inside the context, every one of this process, and so ``tune_tir`` and ``tune_relax``, calls
-    `import_intrinsics` with its target instead: 0.04 s for an x86 CPU, 1.5 s for a CUDA device,
-    2 s for a target that needs all.
+    Inside the context, every ``TuneContext`` of this process, and so ``tune_tir`` and
+    ``tune_relax``, calls `import_intrinsics` with its target instead: 0.04 s for an x86 CPU, 1.5 s
+    for a CUDA device, 2 s for a target that needs all intrinsics.
 
-    Some calls of TVM name an intrinsic. Where that is one of another backend, which is not
-    registered yet, these calls import all intrinsics and go on: opening a ``JSONDatabase``, which
-    replays the records of every target; ``TuningRecord.from_json``; ``Schedule.tensorize``;
+    Some TVM calls name an intrinsic. If it belongs to another backend and is not registered yet,
+    these calls import all intrinsics and continue: opening a ``JSONDatabase``, which replays the
+    records of every target; ``TuningRecord.from_json``; ``Schedule.tensorize``;
     ``TensorIntrin.get``, unless the intrinsic may be missing; ``ScheduleRule.create``; and making
-    a rule from the names of intrinsics. TVM's own code that needs more (``default_build``, the
-    GPU schedules of dlight) imports ``tvm.s_tir.tensor_intrin`` itself.
+    a rule from the names of intrinsics. TVM's own code that needs more intrinsics
+    (``default_build``, the GPU schedules of dlight) imports ``tvm.s_tir.tensor_intrin`` itself.
 
-    The intrinsics of this package's own rule for products of bytes are registered too.
+    The context also registers the intrinsics of this package's rule for byte products.
 
-    The context replaces attributes of TVM's classes. The exit of the last one restores them;
-    registered intrinsics stay registered. Contexts nest, and threads may hold one each.
+    The context replaces attributes of TVM's classes. The exit of the last context restores them;
+    registered intrinsics stay registered. Contexts nest, and each thread may hold one.
 
     Notes
     -----
     Two ways to replay the schedule of another backend are not covered, because they are in C++:
-    ``Trace.apply_to_schedule``, and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` without
-    a ``JSONDatabase`` having been opened on that directory. The same holds for building a CUDA
-    module with ``mma_store`` by other means than ``default_build``. TVM's messages are
+    ``Trace.apply_to_schedule``, and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` if no
+    ``JSONDatabase`` was opened on that directory. Building a CUDA module with ``mma_store`` by
+    other means than ``default_build`` is not covered either. TVM's messages are
     ``TensorIntrin '...' is not registered`` and ``index_map_func.has_value()) is false``. In both
-    cases, ``import tvm.s_tir.tensor_intrin`` first. Without this context too, these fail in a
-    process that has made no ``TuneContext``. After this context, so do the calls listed above
-    until TVM's own ``TuneContext``, or that import, has registered all intrinsics.
+    cases, ``import tvm.s_tir.tensor_intrin`` first. Even without this context, these operations
+    fail in a process that has made no ``TuneContext``. After this context, the calls listed above
+    fail too, until TVM's own ``TuneContext`` or that import has registered all intrinsics.
     """
     register_dots()
     with _quick_parsing, _own_intrinsics:
@@ -127,7 +127,7 @@ def fast_tune_contexts() -> Iterator[None]:
 def fast_start() -> None:
     """Enter `fast_tune_contexts` for the rest of the process.
 
-    For scripts and programs, which own their process. A library should use ``with
+    This is for scripts and programs, which own their process. A library should use ``with
     fast_tune_contexts():`` instead. A second call does nothing.
 
     See Also
@@ -143,7 +143,7 @@ def fast_start() -> None:
 
 
 def restore() -> None:
-    """Undo `fast_start`, if it was called: TVM's classes get their own attributes back.
+    """Undo `fast_start`, if it was called, and restore the attributes of TVM's classes.
 
     Registered intrinsics stay registered. An open `fast_tune_contexts` context stays in effect.
     """
@@ -155,7 +155,7 @@ def restore() -> None:
 
 
 def _lazy_attributes() -> list[Attribute]:
-    """Attributes that `fast_tune_contexts` replaces; none if all intrinsics are imported."""
+    """List the attributes that `fast_tune_contexts` replaces; none if all are imported."""
     if _PACKAGE in sys.modules:
         return []
     replaced: list[Attribute] = [
@@ -171,8 +171,8 @@ def _lazy_attributes() -> list[Attribute]:
 def _load(full_name: str) -> None:
     """Execute a module of the package without importing the package, and keep it for that import.
 
-    The module does not stay in ``sys.modules``. If it did, importing it would no longer import the
-    package, but code that names other intrinsics may rely on that.
+    The module does not stay in ``sys.modules``. If it did, importing the module would no longer
+    import the package, and code that names other intrinsics may rely on the package.
     """
     if full_name in _loaded or full_name in sys.modules:
         return
@@ -192,7 +192,7 @@ def _load(full_name: str) -> None:
 
 
 class _LoadedFinder(MetaPathFinder):
-    """Gives the import of the package the modules that `_load` has executed, each once."""
+    """Passes each module that `_load` has executed to the import of the package once."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -211,15 +211,15 @@ class _LoadedLoader(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # The import has just put the finder's in its place.
+        module.__spec__ = self._spec  # The import has just replaced it with the finder's spec.
 
 
 def _quick_stack() -> list[inspect.FrameInfo]:
-    """The result of ``inspect.stack``, faster.
+    """Return the result of ``inspect.stack`` in less time.
 
-    ``T.prim_func`` takes the stack for every function that it parses. ``inspect.stack`` searches
-    ``sys.modules`` for the module of each frame without a file, and the frames of an import have
-    none. That is six sevenths of the time to import the intrinsics.
+    ``T.prim_func`` reads the stack for every function that it parses. ``inspect.stack`` searches
+    ``sys.modules`` for the module of each frame without a file, and the frames of an import have no
+    file. This search takes six sevenths of the time to import the intrinsics.
     """
     stack = []
     frame: FrameType | None = sys._getframe(1)
@@ -240,10 +240,10 @@ _own_intrinsics = Patch(_lazy_attributes)
 
 
 def _with_own_intrinsics(init: Any) -> Callable[..., None]:
-    """``TuneContext.__init__`` that calls `import_intrinsics` instead of importing the package."""
+    """Make ``TuneContext.__init__`` call `import_intrinsics` instead of importing the package."""
 
-    # A copy of the function, in which the import statement does nothing. A stand-in for the package
-    # in sys.modules would also be seen by other threads, and by the components'
+    # Copy the function so that its import statement does nothing. A stand-in for the package in
+    # sys.modules would also be visible to other threads, and to the components'
     # initialize_with_tune_context.
     def import_module(name: str, *args: Any) -> Any:
         return builtins.__import__("tvm" if name == _PACKAGE else name, *args)
@@ -266,7 +266,7 @@ def _with_own_intrinsics(init: Any) -> Callable[..., None]:
 
 
 def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call that is repeated if an intrinsic was not registered, once it is."""
+    """Wrap a call so that it registers a missing intrinsic and runs again."""
 
     @functools.wraps(call)
     def call_with_retry(*args: Any, **kwargs: Any) -> Any:
@@ -283,7 +283,7 @@ def _with_retry(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register(name: str) -> bool:
-    """Register an intrinsic that was missing, by its name; False if that is not possible."""
+    """Register a missing intrinsic by its name. Returns False if that is not possible."""
     if register_named(name):
         return True
     if _PACKAGE in sys.modules:

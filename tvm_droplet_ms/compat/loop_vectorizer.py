@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LLVM's loop vectorizer, which compiles some loops to something else, is left out.
+"""Code generation without LLVM's loop vectorizer, which miscompiles some loops.
 
-LLVM 22 reads ``w[i % 4]`` in a loop of 64 as 8 elements that lie one after the other (see
+LLVM 22 reads ``w[i % 4]`` in a loop of 64 iterations as 8 consecutive elements (see
 ``docs/upstream/loop_vectorizer.md``). Schedules vectorize loops themselves.
 """
 
@@ -14,7 +14,7 @@ _LEFT_OUT = "-vectorize-loops:bool=0"
 
 
 def without_loop_vectorizer(target: Target) -> Target:
-    """The target to generate code for; others than CPUs stay as they are."""
+    """Disable the loop vectorizer of a CPU target. Other targets stay unchanged."""
     return _changed(str(target)) if target.kind.name == "llvm" else target
 
 

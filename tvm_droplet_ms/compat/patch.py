@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of other modules that are replaced for a while."""
+"""Temporary replacement of attributes of other modules."""
 
 import threading
 from collections.abc import Callable
@@ -9,14 +9,14 @@ Attribute = tuple[Any, str, Any]
 """The owner of an attribute, the attribute's name and a value for it."""
 
 lock = threading.RLock()
-"""Held while attributes are replaced or put back."""
+"""Held while attributes are replaced or restored."""
 
 
 class Patch:
     """A set of attributes that are replaced while anyone holds the patch.
 
-    Holders may nest and may be threads: the first one replaces the attributes, the last one to
-    leave puts back the objects that were there.
+    Holders may nest, and may be in several threads. The first holder replaces the attributes. The
+    last holder to leave restores the original objects.
     """
 
     def __init__(self, replacements: Callable[[], list[Attribute]]) -> None:

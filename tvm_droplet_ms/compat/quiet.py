@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps lines that TVM's C++ code prints off a user's terminal."""
+"""Drops lines that TVM's C++ code prints to standard error."""
 
 import os
 import sys
@@ -12,9 +12,9 @@ from typing import IO
 
 
 class _Quiet:
-    """Standard error while somebody keeps it: one file for all threads, which share its descriptor.
+    """Captures standard error in one file for all threads, which share its descriptor.
 
-    What is printed meanwhile is in the file, and comes out when the last one leaves.
+    The captured lines are printed when the last user leaves.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class _Quiet:
         self._kept: IO[bytes] | None = None
 
     def enter(self, text: str) -> bool:
-        """True if standard error is kept from now on; False where the process has none."""
+        """Start to capture standard error. Returns False if the process has no standard error."""
         with self._lock:
             if self._kept is None:
                 try:
@@ -40,7 +40,7 @@ class _Quiet:
             return True
 
     def leave(self, text: str) -> None:
-        """Print what was kept, if nobody else is left."""
+        """Print the captured lines, except dropped lines, if no other user is left."""
         with self._lock:
             self._texts[text] -= 1
             if self._kept is None or self._texts.total() > 0:
@@ -63,11 +63,11 @@ _QUIET = _Quiet()
 
 @contextmanager
 def without_lines(text: str) -> Iterator[None]:
-    """Within it, lines on standard error that contain a text are dropped.
+    """Drop lines on standard error that contain a text, while the context lasts.
 
-    All other lines are printed when it ends; where several threads are within it, when the last
-    one ends. TVM's C++ code writes to the file descriptor, which Python's ``warnings`` and
-    ``logging`` do not see. Where the process has no standard error, nothing is done.
+    All other lines are printed when the context ends, or when the last context ends if several
+    threads hold one. TVM's C++ code writes to the file descriptor, which Python's ``warnings`` and
+    ``logging`` do not see. If the process has no standard error, the context does nothing.
     """
     if not _QUIET.enter(text):
         yield

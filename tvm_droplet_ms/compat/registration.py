@@ -29,8 +29,7 @@ def register_with_tvm() -> None:
 
     The registered functions import the rest of this package when they are first called. So neither
     ``import tvm`` nor ``import tvm_droplet_ms`` takes longer, and their order does not matter.
-    Raises ``ValueError``: raised by TVM if another package has registered a pipeline of the same
-    name.
+    TVM raises ``ValueError`` if another package has registered a pipeline of the same name.
     """
     if _TVM_PIPELINES in sys.modules:
         _register()
@@ -39,7 +38,7 @@ def register_with_tvm() -> None:
 
 
 class _RegisterAfterImport(MetaPathFinder):
-    """Calls `_register` when Python has executed TVM's module of pipelines."""
+    """Calls `_register` after Python has executed TVM's module of pipelines."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,7 +52,7 @@ class _RegisterAfterImport(MetaPathFinder):
 
         def execute_and_register(module: ModuleType) -> None:
             execute(module)
-            # Not before: a specification may be asked for without an import.
+            # Not before the import: the spec may be requested without an import.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
             _register()
@@ -83,12 +82,12 @@ def _register() -> None:
 
 
 def _droplet_tuning(*arguments: Any, **options: Any) -> Any:
-    """See ``tvm_droplet_ms.droplet_tuning_pipeline``, which this calls."""
+    """Call ``tvm_droplet_ms.droplet_tuning_pipeline``, which has the documentation."""
     return import_module("tvm_droplet_ms.relax").droplet_tuning_pipeline(*arguments, **options)
 
 
 def _imported_when_called(name: str, module: str) -> Callable[..., Any]:
-    """A global function that imports the module, which replaces it, and calls the new function."""
+    """Make a placeholder that imports the module that replaces it, and calls the replacement."""
 
     def import_and_call(*arguments: Any) -> Any:
         import_module(module)

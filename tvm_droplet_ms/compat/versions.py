@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions of the installed packages; those that are known to crash are refused."""
+"""Versions of the installed packages, and a check that rejects versions known to crash."""
 
 import re
 from importlib import metadata
@@ -10,7 +10,7 @@ FIRST_CRASHING_FFI = (0, 1, 15)
 
 
 def package_version(package: str) -> str:
-    """The version of an installed package; "not from a package" of a build from its source."""
+    """Return the version of an installed package, or "not from a package" for a source build."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -18,7 +18,7 @@ def package_version(package: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The release numbers of a version: (0, 1, 15) for ``"0.1.15.post2"`` and ``"0.1.15rc1"``."""
+    """Return the release numbers: (0, 1, 15) for ``"0.1.15.post2"`` and ``"0.1.15rc1"``."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
@@ -27,7 +27,7 @@ def check_versions() -> None:
     """Raise if the installed versions of apache-tvm and apache-tvm-ffi crash MetaSchedule.
 
     Does nothing if either is not installed as a Python distribution (a source build). Raises
-    ``ImportError``: names both versions and the command that installs working ones.
+    ``ImportError``, which names both versions and the command that installs working versions.
     """
     try:
         tvm = metadata.version("apache-tvm")

@@ -28,7 +28,7 @@ def values_of(func: relax.Function) -> Iterator[Expr]:
 
 
 def bound_values(func: relax.Function) -> dict[Var, Expr]:
-    """The value of each variable of a function, in order; those of matched shapes are left out."""
+    """Map each variable of a function to its value, in order, without ``MatchCast`` bindings."""
     return {
         binding.var: binding.value
         for block in func.body.blocks
@@ -38,11 +38,11 @@ def bound_values(func: relax.Function) -> dict[Var, Expr]:
 
 
 def users_of(func: relax.Function) -> dict[Var, list[Var]]:
-    """List who uses each variable of a function.
+    """List the users of each variable of a function.
 
-    Returns the variables whose values mention a variable, in order. What is mentioned inside a
-    branch of an ``If`` is used by the variable of the ``If``. A mention by the result of the
-    function counts as a user too: the variable itself.
+    Returns, for each variable, the variables whose values mention it, in order. The variable of an
+    ``If`` uses every variable that its branches mention. A variable in the result of the function
+    counts as a user of itself.
     """
     users: dict[Var, list[Var]] = {}
     for block in func.body.blocks:
@@ -57,10 +57,10 @@ def users_of(func: relax.Function) -> dict[Var, list[Var]]:
 class Bindings:
     """The bindings of a block of a Relax function.
 
-    - Variables of other blocks are left out: a dataflow block does not see theirs.
+    - Variables of other blocks are left out, because a dataflow block does not see them.
     - ``values``: the value of each variable. While the block is rewritten, the new value.
-    - ``users``: who uses each variable of the whole function (:func:`users_of`), as given. New
-      variables are not in it.
+    - ``users``: the users of each variable of the whole function, as :func:`users_of` returns them.
+      It does not contain new variables.
     """
 
     def __init__(self, block: relax.BindingBlock, users: Mapping[Var, Sequence[Var]]) -> None:
@@ -72,40 +72,40 @@ class Bindings:
         }
 
     def value_of(self, expr: Expr) -> Expr:
-        """Return what an expression is bound to, through copies: a parameter, or no variable."""
+        """Follow variables to a value, or to a variable from outside the block (a parameter)."""
         while isinstance(expr, relax.Var) and expr in self.values:
             expr = self.values[expr]
         return expr
 
     def call_of(self, expr: Expr, *names: str) -> relax.Call | None:
-        """Return the call of one of some operators that an expression is or is bound to.
+        """Return the call that an expression is or is bound to, if its operator is in ``names``.
 
         ``expr``: a call, or a variable. ``names``: names of operators, such as "relax.add". Returns
-        the call. None if the expression is anything else.
+        None for any other expression.
         """
         value = self.value_of(expr)
         return value if operator_name(value) in names else None
 
     def only_user(self, var: Var) -> Var | None:
-        """Return the variable that alone uses a variable. None if the result does, or several."""
+        """Return the only user of a variable, or None if the result or several variables use it."""
         users = self.users.get(var, [])
         return users[0] if len(users) == 1 and not users[0].same_as(var) else None
 
 
 def operator_name(value: Expr) -> str:
-    """Return the name of the operator that a call calls. Empty for anything else."""
+    """Return the name of the operator of a call, or an empty string for any other expression."""
     if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
         return str(value.op.name)
     return ""
 
 
 def static_shape(expr: Expr) -> tuple[int, ...] | None:
-    """Return the shape of a tensor. None if it is symbolic, unknown, or no tensor's."""
+    """Return the shape of a tensor. None if it is symbolic or unknown, or for other expressions."""
     return shape_of_type(expr.ty)
 
 
 def shape_of_type(kind: Any) -> tuple[int, ...] | None:
-    """Return the shape of tensors of a type. None if it is symbolic, unknown, or no tensor's."""
+    """Return the shape of a tensor type. None if it is symbolic or unknown, or for other types."""
     shape = getattr(kind, "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return None
@@ -115,14 +115,14 @@ def shape_of_type(kind: Any) -> tuple[int, ...] | None:
 
 
 def is_float32(expr: Expr) -> bool:
-    """True if an expression is a tensor of float32."""
+    """True if an expression is a float32 tensor."""
     return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) == "float32"
 
 
 def array_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
     """Return a view of the values of a constant tensor.
 
-    None if the expression is no constant, or of a type that NumPy lacks, such as bfloat16.
+    None if the expression is not constant, or has a type that NumPy lacks, such as bfloat16.
     """
     if not isinstance(expr, GenericConst) or not isinstance(expr.value, tvm.runtime.Tensor):
         return None
@@ -131,25 +131,25 @@ def array_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
 
 
 def bits_of(expr: Expr) -> "np.ndarray[Any, Any] | None":
-    """Return a view of the bits of a constant tensor: as `array_of`, and bfloat16 as uint16."""
+    """Return a view of a constant tensor like `array_of`, and a bfloat16 tensor as uint16."""
     array = array_of(expr)
     if array is None and isinstance(expr, GenericConst):
         tensor = expr.value
         if isinstance(tensor, tvm.runtime.Tensor) and str(tensor.dtype) == "bfloat16":
-            # TVM has no public name for it; Tensor.numpy() makes a copy.
+            # TVM has no public method for a view; Tensor.numpy() makes a copy.
             return np.from_dlpack(tensor._create_view(tensor.shape, "uint16"))
     return array
 
 
 def constant(values: "np.ndarray[Any, Any]") -> GenericConst:
-    """Make a constant tensor with a copy of some values, of the same shape and type."""
-    # ``relax.const`` copies an array twice, and a tensor not at all.
+    """Make a constant tensor that holds a copy of an array, with the same shape and type."""
+    # ``relax.const`` copies an array twice, but does not copy a tensor.
     tensor = tvm.runtime.tensor(np.ascontiguousarray(values).reshape(values.shape))
     return relax.const(tensor, str(values.dtype))
 
 
 def weight_bytes(function: relax.Function) -> int:
-    """The bytes of the constants of a function, each counted once."""
+    """Return the size of a function's constants in bytes, counting each constant once."""
     sizes: dict[int, int] = {}
 
     def add(expr: Expr) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices that are read when a model runs, kept within what they index.
+"""Runtime indices, clamped to the bounds of the tensors that they index.
 
-TVM's kernels read and write wherever an index points. ONNX Runtime and PyTorch end with an error
-there; a compiled kernel cannot, so that the nearest element is taken, and no foreign memory.
+TVM's kernels do not check indices. ONNX Runtime and PyTorch raise an error for an index out of
+bounds. A compiled kernel cannot, so it uses the nearest element and never touches foreign memory.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _BOUNDED = ("relax.take", *_ALONG_AXIS, "relax.gather_nd", "relax.scatter_nd")
 
 
 def bound_indices() -> tvm.transform.Pass:
-    """Make a pass that keeps indices within their tensors.
+    """Make a pass that clamps indices to the bounds of their tensors.
 
-    Returns the pass. Constant indices and tensors of open extents stay as they are. Negative
+    Returns the pass. It does not change constant indices and tensors of open extents. Negative
     indices of ``scatter_elements`` count from the end, as in TVM's kernel.
     """
     return binding_pass("BoundIndices", stateless(_bounded), _BOUNDED)
@@ -64,7 +64,7 @@ def _bounded(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
 
 
 def _within(index: Any, extents: Sequence[int], may_be_negative: bool, emit: Emit) -> Any:
-    """Indices between bounds; several extents are those of the last axis."""
+    """Clamp indices to an extent, or to one extent for each position on their last axis."""
     dtype = str(index.ty.dtype)
     ends = np.array(extents if len(extents) > 1 else extents[0], dtype)
     starts = -ends if may_be_negative and not dtype.startswith("uint") else np.zeros_like(ends)

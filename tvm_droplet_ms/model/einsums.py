@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of products by Einstein's convention, as matrix products.
+"""Einsums as matrix products.
 
-TVM computes ``relax.einsum`` as one loop nest without tiles to pack, and no pass finds an attention
-in it. The kinds of axes are those of "Strided batched GEMM" (Shi et al., "Tensor Contractions with
-Extended BLAS Kernels on CPU and GPU", 2016, section II).
+TVM computes ``relax.einsum`` as one loop nest without tiles to pack, and no pass recognizes
+attention in it. Axes are classified as for "Strided batched GEMM" (Shi et al., "Tensor Contractions
+with Extended BLAS Kernels on CPU and GPU", 2016, section II).
 """
 
 from collections import Counter
@@ -24,18 +24,19 @@ Shape = tuple[int, ...]
 def expand_einsums() -> tvm.transform.Pass:
     """Make a pass that replaces each ``relax.einsum`` of two operands by a matrix product.
 
-    Axes are transposed and joined around it where they have to be. Returns the pass. It changes
-    those of floats and known extents in which each axis occurs once in an operand and in the result
-    or in both operands, and one at least is summed over.
+    The pass transposes and joins axes before and after the product where necessary. It rewrites
+    einsums of floats with static shapes that sum over at least one axis. Each axis must occur at
+    most once per operand, and in the result or in both operands. Returns the pass.
     """
     return binding_pass("ExpandEinsums", stateless(_expand), [_EINSUM])
 
 
 def explicit_subscripts(subscripts: str, ranks: tuple[int, ...]) -> tuple[list[str], str] | None:
-    """The letters of each operand and of the result, without ellipses and with a result.
+    """Return the letters of each operand and of the result, with ellipses expanded.
 
-    ``subscripts``: as NumPy's ``einsum`` takes them. ``ranks``: of the operands. Returns None where
-    they do not agree, or where an operand has one letter twice.
+    If the subscripts have no result, it is inferred. ``subscripts``: in the notation of NumPy's
+    ``einsum``. ``ranks``: ranks of the operands. Returns None if the subscripts and the ranks do
+    not agree, or if an operand or the result has a letter twice.
     """
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
@@ -92,7 +93,7 @@ def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
         return tuple(prod(extents[axis] for axis in group) for group in groups)
 
     each = [[axis] for axis in batch]
-    # A matrix on the right serves all rows: they need not be one axis.
+    # Without batch axes, all rows share the matrix on the right, so row axes can stay separate.
     lines = [[axis] for axis in rows] if not batch and len(rows) > 1 else [rows]
     a = _arranged(first, left, [*batch, *rows, *summed], size(*each, *lines, summed), emit)
     b = _arranged(second, right, [*batch, *summed, *columns], size(*each, summed, columns), emit)
@@ -103,12 +104,12 @@ def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
         product = emit(relax.op.reshape(product, whole))
     if order != list(result):
         return relax.op.permute_dims(product, [order.index(axis) for axis in result])
-    # The value of a variable: a copy of another has none of its own.
+    # Return the value, not its variable, so that the result is not a copy of another variable.
     return bindings.values[product]
 
 
 def _arranged(operand: Expr, letters: str, order: list[str], shape: Shape, emit: Emit) -> Expr:
-    """An operand with its axes in some order, in a shape that joins neighbors."""
+    """Permute the axes of an operand, and reshape it to join adjacent axes."""
     if order != list(letters):
         operand = emit(relax.op.permute_dims(operand, [letters.index(axis) for axis in order]))
     if static_shape(operand) != shape:

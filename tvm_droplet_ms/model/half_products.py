@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and dense layers of bfloat16 with float32 sums."""
+"""Convolutions and dense layers in bfloat16 with float32 sums."""
 
 from typing import Any
 
@@ -19,37 +19,37 @@ _MARK = "tvm_droplet_ms.bfloat16"
 """The attribute of a function that computes in bfloat16."""
 
 _DEPTH, _LANES = 2, 4
-"""The products that one lane of an instruction adds up, and the fewest lanes; see
+"""Number of products that one lane of an instruction adds up, and the least number of lanes; see
 ``dot_intrinsics.py``."""
 
 _READ_ROUNDED = {
     *(f"relax.{name}" for name in ("add", "subtract", "multiply", "sigmoid")),
     *(f"relax.nn.{name}" for name in ("relu", "gelu", "silu")),
 }
-"""What else may read a rounded input: what it is widened for in the same kernel, and what makes no
-indices or choices of it."""
+"""Other operators that may read a rounded input. Their kernels widen it, and they do not derive
+indices or choices from it."""
 
 _COLORS, _RANK = 3, 4
-"""The channels of an image, and the axes of a batch of them."""
+"""Number of channels of an image, and the rank of a batch of images."""
 
 _KEEP_ORDER = ("relax.nn.max_pool2d",)
-"""Operators whose result is one of their inputs, whatever they are rounded to."""
+"""Operators that select one of their inputs, and so commute with rounding."""
 
 _LEAST_PRODUCTS = 16
-"""The products of an output below which rounding the inputs costs more than it saves."""
+"""Number of products per output below which rounding the inputs costs more than it saves."""
 
 
 def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
-    """Make a pass that computes convolutions and dense layers of bfloat16.
+    """Make a pass that computes convolutions and dense layers in bfloat16.
 
-    Their inputs and constant weights are rounded to bfloat16, which has eight significant bits, and
-    the products are added up in float32. An input is rounded once, where it is made, and residuals
-    and activations read what was rounded, so that nothing else is stored for them. Convolutions of
-    several groups, with channels that are not innermost or not even, and products of two
-    activations but those of attention (``fuse_attention``) stay in float32.
+    It rounds their inputs and constant weights to bfloat16, which has eight significant bits, and
+    adds up the products in float32. An input is rounded once, where it is made. Residuals and
+    activations read the rounded input, so that only this is stored. Grouped convolutions,
+    convolutions whose channels are not innermost or whose number of channels is odd, and products
+    of two activations other than attention (``fuse_attention``) stay in float32.
 
-    ``pads_colors``: whether images of three channels get a fourth one of zeros, as matrix tiles
-    need it. Returns the pass. It is for a prepared graph: weights are not moved afterwards.
+    ``pads_colors``: whether images of three channels get a fourth channel of zeros, which matrix
+    tiles need. Returns the pass. Run it on a prepared graph: no later pass moves weights.
     """
 
     def make_rewrite(bindings: Bindings) -> _Rounding:
@@ -66,7 +66,7 @@ def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
 
 
 def computes_in_bfloat16(function: relax.Function) -> bool:
-    """True if `compute_in_bfloat16` was run on a function: its attentions may be of bfloat16."""
+    """True if `compute_in_bfloat16` was run on a function: its attention may use bfloat16."""
     return bool((function.attrs or {}).get(_MARK, False))
 
 
@@ -78,13 +78,13 @@ class _Rounding:
         self._values = bindings.values
         layers = [self._served_layer(value) for value in bindings.values.values()]
         inputs = {layer.data for layer in layers if layer is not None}
-        # Inputs of the model are not made here: nothing is saved where others read them.
+        # The block does not compute inputs of the model: rounding them for others saves nothing.
         self._made = {data for data in inputs if data in bindings.values}
         self._rounded: dict[Var, Var] = {}
         self._weights: dict[Expr, Expr] = {}
 
     def __call__(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-        """Return the layer of halves, or another value that reads what was rounded."""
+        """Return the layer in bfloat16, or another operator that reads rounded inputs."""
         layer = self._served_layer(value)
         if layer is not None:
             added = self._added_channels(layer)
@@ -99,7 +99,7 @@ class _Rounding:
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
 
     def _half_of(self, constant: Expr, layer: Layer) -> Expr:
-        """The weight of a layer; one that several layers share is rounded once."""
+        """Return the rounded weight of a layer. A weight that several layers share is cached."""
         if constant not in self._weights:
             widths = [(0, 0)] * layer.weight.ndim
             widths[layer.weight_input_axis] = (0, self._added_channels(layer))
@@ -113,7 +113,7 @@ class _Rounding:
         if data not in self._rounded:
             made = self._values.get(data)
             if made is not None and operator_name(made) in _KEEP_ORDER:
-                # The largest rounded number is the largest number, rounded.
+                # Rounding is monotonic: the maximum of rounded numbers is the rounded maximum.
                 source = emit(relax.op.astype(made.args[0], HALF))
                 self._rounded[data] = emit(relax.Call(made.op, [source], made.attrs))
             else:
@@ -126,7 +126,7 @@ class _Rounding:
         return layer if is_served else None
 
     def _added_channels(self, layer: Layer) -> int:
-        """The channels of zeros that an image gets: a row of its pixels is one of a tile then."""
+        """Number of zero channels to add to an image, so that a row of pixels is a tile row."""
         inputs, rank = layer.weight.shape[layer.weight_input_axis], layer.weight.ndim
         is_image = inputs == _COLORS and rank == _RANK and layer.groups == 1
         return 1 if self._pads_colors and is_image else 0
@@ -135,9 +135,9 @@ class _Rounding:
         return isinstance(operand, relax.Var) and operand in self._made
 
     def _widened(self, operand: Expr, emit: Emit) -> Expr:
-        """An operand, or what it was rounded to, in float32.
+        """Return an operand, or its rounded value converted to float32.
 
-        Each reader has a conversion of its own, which becomes part of its kernel.
+        Each reader has its own conversion, which is fused into its kernel.
         """
         if not self._is_made(operand):
             return operand
@@ -145,15 +145,15 @@ class _Rounding:
 
 
 def is_half_layer(value: Expr) -> bool:
-    """True for a convolution, or a matrix product, of bfloat16."""
+    """True for a convolution or a matrix product in bfloat16."""
     is_layer = operator_name(value) in (*CONVOLUTIONS, "relax.matmul")
     return is_layer and str(value.args[0].ty.dtype) == HALF
 
 
 def served_note(mod: IRModule) -> str:
-    """How many of the convolutions and dense layers of ``main`` are of bfloat16.
+    """Report how many convolutions and dense layers of ``main`` are in bfloat16.
 
-    A product of two activations is none of them.
+    Products of two activations are not counted.
     """
     layers = [
         value
@@ -172,9 +172,9 @@ def served_note(mod: IRModule) -> str:
 
 
 def _is_served(layer: Layer, added: int) -> bool:
-    """True if the instruction serves: pairs of products lie side by side.
+    """True if the instruction can compute a layer: pairs of products are adjacent.
 
-    ``added``: the input channels of zeros that the layer gets.
+    ``added``: number of zero input channels that are added to the layer.
     """
     shape = layer.weight.shape
     outputs, inputs = shape[layer.weight_output_axis], shape[layer.weight_input_axis] + added

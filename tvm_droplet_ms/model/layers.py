@@ -23,7 +23,7 @@ def layouts_of(attrs: Any) -> tuple[str, str, str]:
 
 
 def convolution_like(call: relax.Call, data: Expr, weight: Expr, **changes: Any) -> relax.Call:
-    """Make a convolution of other operands, with the attributes of a call but for some changes."""
+    """Make a convolution with other operands and the attributes of a call, except ``changes``."""
     names = ("strides", "padding", "dilation", "groups", "out_dtype")
     layouts = ("data_layout", "kernel_layout", "out_layout")
     attributes = {name: getattr(call.attrs, name) for name in (*names, *layouts)}
@@ -35,11 +35,11 @@ class Layer:
     """A float32 convolution or dense layer with a constant weight.
 
     - ``weight``: a view of the weight.
-    - ``input_axis``, ``output_axis``: axis of the channels in the input and in the output.
-    - ``weight_input_axis``, ``weight_output_axis``: axes of the weight: the input channels of a
-      group, and the output channels.
+    - ``input_axis``, ``output_axis``: channel axis of the input and of the output.
+    - ``weight_input_axis``, ``weight_output_axis``: axes of the weight for the input channels of a
+      group and for the output channels.
     - ``groups``: number of groups.
-    - ``padded``: whether zeros are put around the input.
+    - ``padded``: whether the input is padded with zeros.
     """
 
     call: relax.Call
@@ -62,11 +62,11 @@ class Layer:
 
 
 def layer_of(value: Expr) -> Layer | None:
-    """Return the layer that a value is.
+    """Return the layer that a bound value computes.
 
-    ``value``: the value of a binding. Returns the layer. None if the value is no convolution or
-    matrix product, if it is not float32 or of unknown shape, if its weight is no constant, or if a
-    layout is packed.
+    ``value``: the value of a binding. Returns None if the value is not a convolution or matrix
+    product, if it is not float32, if its shape is unknown, if its weight is not constant, if its
+    input is constant, or if a layout is packed.
     """
     name = operator_name(value)
     if name not in (*CONVOLUTIONS, "relax.matmul"):

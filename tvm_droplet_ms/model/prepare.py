@@ -42,14 +42,14 @@ def prepare_graph(
 
     It removes dropouts, folds constants and batch norms, and computes convolutions in NHWC. The
     parameters and results of the functions keep their shapes and layouts. The weights have to be
-    constants (``relax.transform.BindParams``): what depends on a parameter is not folded.
-    ``halves``: whether convolutions and dense layers may be computed of bfloat16. ``lanes``: the
-    floats of a vector register of the CPU. ``pads_colors``: see ``compute_in_bfloat16``.
+    constants (``relax.transform.BindParams``): values that depend on a parameter are not folded.
+    ``halves``: whether convolutions and dense layers may be computed in bfloat16. ``lanes``: number
+    of floats in a vector register of the CPU. ``pads_colors``: see ``compute_in_bfloat16``.
     ``has_vnni``: see ``pack_weights``.
 
-    Next come ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``, ``FuseTIR``
-    and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. What it does not
-    know it leaves as it is.
+    After it, run ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``,
+    ``FuseTIR`` and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. It does
+    not change operators that it does not know.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     return tvm.transform.Sequential(

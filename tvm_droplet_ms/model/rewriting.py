@@ -53,7 +53,7 @@ def _rewrite_block(
 def stateless(
     rewrite: Callable[[Bindings, Var, Expr, Emit], "Expr | None"],
 ) -> Callable[[Bindings], Rewrite]:
-    """Make the ``make_rewrite`` of ``binding_pass`` of a rewrite that needs the bindings alone."""
+    """Turn a rewrite that needs only the bindings into the ``make_rewrite`` of ``binding_pass``."""
     return lambda bindings: partial(rewrite, bindings)
 
 
@@ -62,16 +62,16 @@ def binding_pass(
 ) -> tvm.transform.Pass:
     """Make a pass that gives variables of Relax functions new values of the same types.
 
-    - ``make_rewrite``: given the bindings of a block, makes a function that is called with each
-      variable, its value, and a function that binds an expression to a new variable in front. It
-      returns the new value, or None to leave the value as it is. ``Bindings.values`` is kept up to
-      date.
-    - ``required``: operators without any of which there is nothing to rewrite. Such a function is
-      left as it is. Empty: every function is rewritten.
+    - ``make_rewrite``: takes the bindings of a block and makes the rewrite. The rewrite is called
+      with each variable, its value, and a function that binds an expression to a new variable in
+      front. The rewrite returns the new value, or None to keep the value. ``Bindings.values`` is
+      kept up to date.
+    - ``required``: the pass skips functions that call none of these operators. If empty, the pass
+      rewrites every function.
 
-    Returns the pass. Values that are no longer used are left: dead code elimination removes them.
-    It leaves functions that FuseOps made (attribute "Primitive") alone, and the branches of ``If``.
-    It raises ValueError if a new value has another type than its variable.
+    Returns the pass. It leaves unused values to dead code elimination. It does not rewrite
+    functions that FuseOps made (attribute "Primitive") or the branches of ``If``. It raises
+    ValueError if a new value has another type than its variable.
     """
 
     def transform(func: relax.Function, _mod: Any, _ctx: Any) -> relax.Function:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places to write to, for tensors of indices that are smaller than what is written into.
+"""Scatters whose index tensor is smaller than the data.
 
-TOPI's kernel (``topi/scatter_elements.py``) counts in the shape of the indices on both sides of the
-axis, and not in that of the data. Where these differ, the data are one axis here.
+TOPI's kernel (``topi/scatter_elements.py``) computes offsets from the shape of the indices on both
+sides of the axis, not from the shape of the data. Where the two shapes differ, this module flattens
+the tensors to one axis.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +19,12 @@ Scatter = Callable[[Any, Any, Any, int], Any]
 
 
 def scatter(emit: Callable[[Any], Any], tensors: Sequence[Any], axis: int, write: Scatter) -> Any:
-    """Write elements to places along an axis.
+    """Scatter elements along an axis.
 
-    ``emit``: binds an expression. ``tensors``: the data, the indices, of which negative ones count
-    from the end, and the updates, of which those beyond the indices are not read. ``write``: given
-    three tensors and an axis along which they fit TOPI's kernel, what it computes. Returns a tensor
-    of the data's shape. Of open extents it leaves all as it is.
+    ``emit``: binds an expression. ``tensors``: the data, the indices and the updates. Negative
+    indices count from the end. Updates beyond the shape of the indices are not read. ``write``:
+    scatters three tensors along an axis, given shapes that fit TOPI's kernel. Returns a tensor of
+    the data's shape. Tensors of open extents go to ``write`` unchanged.
     """
     data, index, updates = tensors
     shape, counts, given = (static_shape(each) for each in tensors)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that are written by hand, statement by statement, and not scheduled again."""
+"""Kernels that are written by hand, statement by statement, and are not scheduled again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ def emit_scheduled(
     arguments: Sequence[Any],
     name: str,
 ) -> Any:
-    """Emit a call of a kernel that ``te.extern`` makes.
+    """Emit a call to a kernel that ``te.extern`` makes.
 
-    ``builder``: takes the call. ``function``: makes the tensors of the result from those of the
-    arguments, with ``te.extern``.
+    ``builder``: receives the call. ``function``: makes the result tensors from the argument tensors
+    with ``te.extern``.
     """
     call = builder.call_te(function, *arguments, primfunc_name_hint=name)
     variable = call.args[0]
@@ -29,16 +29,16 @@ def emit_scheduled(
 
 
 def in_block(kernel: PrimFunc) -> PrimFunc:
-    """A kernel without blocks, as ``te.extern`` makes it, with its statements in a block.
+    """Wrap the statements of a blockless kernel, as ``te.extern`` makes it, in a block.
 
-    They lie in the outermost one, where ``SplitLayoutRewritePreproc``
-    (``split_layout_rewrite_preproc.cc``) looks for a block of an operator, and ends if there is
-    none. So they become a block inside the outermost one, which is not named "root": there is
-    nothing in it for schedules to change.
+    The statements lie directly in the outermost block. There, ``SplitLayoutRewritePreproc``
+    (``split_layout_rewrite_preproc.cc``) looks for the block of an operator, and it stops if it
+    finds none. The new block lies inside the outermost block and is not named "root". It holds
+    nothing for schedules to change.
     """
     return kernel.with_body(SBlockRealize([], True, SBlock([], [], [], "scheduled", kernel.body)))
 
 
 def whole(buffer: Any, shape: Sequence[int]) -> Any:
-    """The region of a buffer that is all of it."""
+    """Return the region that covers a whole buffer."""
     return buffer[tuple(slice(0, extent) for extent in shape)]

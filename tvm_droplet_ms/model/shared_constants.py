@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Equal constants of a Relax function, made one.
+"""Merges equal constants of Relax functions.
 
-Folding makes a constant for each use of a weight, and packing a packed copy for each call whose
-weights are not all the same. The steps of a recurrent network share a bias, for example: where
-each step has a copy of it, each step's kernel has a copy of all its weights, too, and an LSTM of 16
-steps was 3 times slower.
+Folding makes a constant for each use of a weight. Packing makes a packed copy for each call whose
+weights are not all the same. For example, the steps of a recurrent network share a bias. If each
+step has a copy of it, each step's kernel also has a copy of all its weights: an LSTM of 16 steps
+was 3 times slower.
 """
 
 from collections import defaultdict
@@ -19,13 +19,13 @@ from tvm.ir import GenericConst, IRModule
 from .bindings import Expr, bits_of
 
 _FIRST_BYTES = 1024
-"""Constants that differ in these are not compared as a whole."""
+"""Number of leading bytes to compare before whole constants are compared."""
 
 
 def share_constants() -> tvm.transform.Pass:
-    """Make a pass that replaces constants by the first one of the same values and type.
+    """Make a pass that replaces each constant by the first constant of equal values and type.
 
-    Returns the pass. Constants of a type that NumPy lacks stay as they are, but for bfloat16.
+    Returns the pass. Except for bfloat16, it does not change constants of a type that NumPy lacks.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -57,7 +57,7 @@ def _constants(function: relax.Function) -> list[GenericConst]:
 
 
 def _firsts(constants: list[GenericConst]) -> dict[GenericConst, GenericConst]:
-    """For each constant that is equal to one before: the first of them."""
+    """Map each constant that equals an earlier constant to the first equal constant."""
     seen: dict[Any, list[tuple[GenericConst, np.ndarray]]] = defaultdict(list)
     firsts: dict[GenericConst, GenericConst] = {}
     for constant in dict.fromkeys(constants):

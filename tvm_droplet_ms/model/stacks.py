@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of tensors as concatenations, and their reductions as operations on pairs."""
+"""Stacks of tensors as concatenations, and their reductions as pairwise operations."""
 
 import tvm_ffi
 
@@ -15,13 +15,13 @@ PAIRWISE = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min
 
 
 def _operands(bindings: Bindings, stack: relax.Call) -> list[Expr] | None:
-    """Return the tensors that are stacked. None if they are not known one by one."""
+    """Return the stacked tensors, or None if they are not an explicit tuple."""
     tensors = bindings.value_of(stack.args[0])
     return list(tensors.fields) if isinstance(tensors, relax.Tuple) else None
 
 
 def _stacked(bindings: Bindings, call: relax.Call) -> list[Expr] | None:
-    """Return the tensors that a call reduces. None if it reduces anything but a stack of some."""
+    """Return the stacked tensors that a call reduces over axis 0, or None for other calls."""
     attrs = call.attrs
     if attrs.axis is None or [int(axis) for axis in attrs.axis] != [0] or attrs.keepdims:
         return None
@@ -32,13 +32,13 @@ def _stacked(bindings: Bindings, call: relax.Call) -> list[Expr] | None:
 
 
 def _unbroadcast(bindings: Bindings, expr: Expr) -> Expr:
-    """Return what a tensor is broadcast from, or the tensor itself."""
+    """Return the source of a broadcast tensor, or the tensor itself if it is not broadcast."""
     call = bindings.call_of(expr, "relax.broadcast_to")
     return expr if call is None else call.args[0]
 
 
 def _as_number(expr: Expr) -> Expr:
-    """Return a constant of one element as a number, which becomes a part of the kernel."""
+    """Convert a constant of one element to a scalar, which becomes part of the kernel."""
     if not isinstance(expr, tvm.ir.GenericConst) or expr.value.numpy().size != 1:
         return expr
     return relax.const(expr.value.numpy().reshape(()), str(expr.ty.dtype))
@@ -50,7 +50,7 @@ def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) 
     if operator is None or tensors is None:
         return None
     sources = [_unbroadcast(bindings, tensor) for tensor in tensors]
-    # A broadcast of all tensors that no operation on pairs would do is kept.
+    # If no source has the shape of the result, keep the broadcast of the first tensor.
     shapes = [source.ty.shape for source in sources]
     if not any(tvm_ffi.structural_equal(shape, value.ty.shape) for shape in shapes):
         sources = [tensors[0], *sources[1:]]
@@ -63,12 +63,12 @@ def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) 
 
 
 def unstack_reductions() -> tvm.transform.Pass:
-    """Make a pass that replaces the sum, maximum or minimum of stacked tensors.
+    """Make a pass that computes the sum, maximum or minimum of stacked tensors pairwise.
 
     TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
-    reduces the stack over its new axis: two kernels, which fuse with nothing, and an operation at
-    which ``ConvertLayout`` stops with an error. Additions, maxima and minima of two tensors fuse
-    with the convolution before them. Returns the pass. The results are the same to the last bit, as
+    reduces the stack over its new axis. This makes two kernels, which fuse with nothing, and
+    ``ConvertLayout`` stops with an error at the stack. Additions, maxima and minima of two tensors
+    fuse with the convolution before them. Returns the pass. The results are bitwise equal, because
     the tensors are added up in the same order. The stacks are left as dead code.
     """
     return binding_pass("UnstackReductions", stateless(_rewrite_reductions), [STACK])
@@ -84,7 +84,7 @@ def _rewrite_stacks(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> E
 
 
 def concatenate_stacks() -> tvm.transform.Pass:
-    """Make a pass that replaces each stack by a concatenation of tensors with one more axis.
+    """Make a pass that replaces each stack by a concatenation of expanded tensors.
 
     ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposed convolutions as convolutions of which each output is a block of pixels.
+"""Transposed convolutions as convolutions that compute a block of pixels per output position.
 
-TVM puts zeros between the pixels and convolves, so that of a stride of 2 three products in four are
+TVM inserts zeros between the pixels and convolves. With a stride of 2, three products in four are
 by zero. Shi et al., "Is the deconvolution layer the same as a convolutional layer?" (2016), section
-2, says how to leave them out: pixel ``s q + r`` of the output has the taps ``r + s j`` of the
+2, shows how to leave them out: pixel ``s q + r`` of the output has the taps ``r + s j`` of the
 kernel, on the pixels ``q - j`` of the input.
 """
 
@@ -24,14 +24,14 @@ TRANSPOSED = {
     "relax.nn.conv2d_transpose": ("HW", relax.op.nn.conv2d),
     "relax.nn.conv3d_transpose": ("DHW", relax.op.nn.conv3d),
 }
-"""The axes of the pixels, and the convolution that computes blocks of them."""
+"""The pixel axes, and the convolution that computes blocks of pixels."""
 
 
 def split_transposed() -> tvm.transform.Pass:
     """Make a pass that computes transposed convolutions by convolutions of blocks of pixels.
 
-    Returns the pass. It changes those of one, two and three dimensions, channels first, with
-    constant weights, a static input, elements in it and in the output, and no dilation.
+    Returns the pass. It rewrites transposed convolutions of one, two and three dimensions with
+    channels first, constant weights, static shapes, nonempty input and output, and no dilation.
     """
     return binding_pass("SplitTransposed", stateless(_split), list(TRANSPOSED))
 
@@ -39,11 +39,12 @@ def split_transposed() -> tvm.transform.Pass:
 def block_weights(
     weights: "np.ndarray[Any, Any]", strides: tuple[int, ...]
 ) -> "np.ndarray[Any, Any]":
-    """The weights of the convolution that computes blocks of pixels.
+    """Return the weights of the convolution that computes blocks of pixels.
 
-    ``weights``: those of the transposed convolution: input channels, output channels, and an axis
-    for each of `strides`. ``strides``: its strides: the size of a block. Returns output channels,
-    input channels and taps; an output channel is a place in the block, and a channel.
+    ``weights``: weights of the transposed convolution: input channels, output channels, and an axis
+    for each of `strides`. ``strides``: strides of the transposed convolution, which are the size of
+    a block. The result has the axes output channels, input channels and taps. Its output channels
+    combine a place in the block and an output channel.
     """
     inputs, outputs, *sizes = weights.shape
     taps = [-(-size // step) for size, step in zip(sizes, strides, strict=True)]
@@ -52,7 +53,7 @@ def block_weights(
     padded = np.pad(weights, [(0, 0), (0, 0), *widths])
     split = padded.reshape(inputs, outputs, *(extent for axis in axes for extent in axis))
     tap_axes, place_axes = range(2, split.ndim, 2), range(3, split.ndim, 2)
-    # A convolution has its taps in the order of the pixels, a transposed one in the other order.
+    # A convolution has its taps in pixel order, a transposed convolution in the reverse order.
     blocks = np.flip(split, tuple(tap_axes)).transpose(*place_axes, 1, 0, *tap_axes)
     return np.ascontiguousarray(blocks.reshape(-1, inputs, *taps))
 
@@ -64,7 +65,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     shape, result = static_shape(value.args[0]), static_shape(value)
     if weights is None or shape is None or result is None:
         return None
-    if min(*shape, *result) < 1:  # To Relax's reshape, 0 is the extent that was there.
+    if min(*shape, *result) < 1:  # In Relax's reshape, 0 keeps the extent of the input.
         return None
     attrs, rank = value.attrs, len(shape) - 2
     strides = tuple(int(step) for step in attrs.strides)
@@ -72,7 +73,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     groups = int(attrs.groups)
     blocks = np.concatenate([block_weights(w, strides) for w in np.split(weights, groups)])
     taps = blocks.shape[2:]
-    # The blocks that hold the first pixel and the last one of the output.
+    # The blocks that hold the first and the last pixel of the output.
     first = [width // step for width, step in zip(left, strides, strict=True)]
     ends = [width + extent for width, extent in zip(left, result[2:], strict=True)]
     counts = [
@@ -83,7 +84,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
         count - extent + tap - 1 - pad
         for count, extent, tap, pad in zip(counts, shape[2:], taps, before, strict=True)
     ]
-    if min(before + after) < 0:  # The padding takes away what pixels at the edge add to.
+    if min(before + after) < 0:  # The padding removes the outputs that edge pixels contribute to.
         return None
     convolution = TRANSPOSED[operator_name(value)][1]
     options = {"padding": before + after, "out_dtype": attrs.out_dtype, "groups": groups}
@@ -110,7 +111,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
 
 
 def _is_plain(value: relax.Call) -> bool:
-    """True if a transposed convolution is one that can be split."""
+    """True if a transposed convolution has the default layouts and no dilation."""
     axes, _ = TRANSPOSED[operator_name(value)]
     return layouts_of(value.attrs) == (f"NC{axes}", f"IO{axes}", f"NC{axes}") and all(
         int(step) == 1 for step in value.attrs.dilation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that tell where their maxima lie."""
+"""Max pools that also return the positions of the maxima."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 @dataclass
 class Windows:
-    """The windows of a pool, a number for each axis of a plane; only the first pads matter."""
+    """The windows of a pool, with a number for each axis of a plane; only leading pads are used."""
 
     kernel: Sequence[int]
     strides: Sequence[int]
@@ -23,10 +23,10 @@ class Windows:
 def pool_with_positions(
     data: te.Tensor, windows: Windows, *, is_column_major: bool = False, in_plane: bool = False
 ) -> list[te.Tensor]:
-    """The maxima of windows and their positions in the tensor, or each in its own plane.
+    """Return the maxima of windows, and their positions in the tensor or each in its own plane.
 
-    The positions are those of the first elements that equal the maxima, a reduction of their own:
-    TVM computes other numbers where a reduction of pairs that reads padding is vectorized. A window
+    A position is the first element that equals the maximum. A separate reduction finds it, because
+    TVM computes wrong numbers if it vectorizes a reduction of pairs that reads padding. A window
     of padding alone has the position of the last element of its plane.
     """
     sizes, strides, dilations, pads = (
@@ -45,7 +45,7 @@ def pool_with_positions(
         return [te.reduce_axis((0, k), name=f"{name}{n}") for n, k in enumerate(windows.kernel)]
 
     def pixel(place: Sequence[Any], inner: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The pixel of an element of a window, and whether it is one of the image."""
+        """Return the pixel of a window element, and whether it lies in the image."""
         ats = [place[d] * strides[d] + inner[d] * dilations[d] - pads[d] for d in range(len(sizes))]
         return ats, tirx.all(*[tirx.all(at >= 0, at < extents[d]) for d, at in enumerate(ats)])
 
@@ -68,7 +68,7 @@ def pool_with_positions(
             plane = (n.astype("int64") * shape[1] + c.astype("int64")) * size
         source = (n, c, *ats)
         found = data[source] == value(n, c, *place)
-        if is_float:  # A NaN, equal to nothing, has a position too.
+        if is_float:  # A NaN equals nothing, but has a position too.
             found = tirx.any(found, tirx.isnan(data[source].astype("float32")))
         is_largest = tirx.if_then_else(inside, found, tirx.const(False, "bool"))
         last = tirx.const(size - 1, "int64")
@@ -92,5 +92,5 @@ def pool_with_positions(
 
 
 def _least(dtype: Any) -> Any:
-    """The least value of a type: of floats, minus infinity, and not TVM's finite one."""
+    """Return the least value of a type; for floats, minus infinity, not TVM's finite minimum."""
     return tirx.const(-inf, dtype) if "float" in str(dtype) else te.min_value(dtype)

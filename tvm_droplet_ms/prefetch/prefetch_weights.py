@@ -30,22 +30,23 @@ from tvm.tirx import (
 from .walks import LINE, Loop, Place, place_prefetch
 
 LEAST_BYTES = 1 << 18
-"""Smaller weights are not fetched: the memory delivers them in the time of a few lines."""
+"""Least size of weights to fetch. Memory delivers smaller weights in the time of a few lines."""
 
 _FREE = "layout_free_buffers"
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _READ, _NEAREST_CACHE, _DATA = 0, 3, 1
-"""Arguments of LLVM's intrinsic."""
+"""Arguments of ``llvm.prefetch``."""
 
 
 def PrefetchWeights() -> tvm.transform.Pass:
-    """Make a pass that prefetches the weights of scheduled kernels, where a loop repeats them.
+    """Make a pass that prefetches the weights of scheduled kernels that read them repeatedly.
 
-    For a CPU, after the schedules are applied and before ``SplitLayoutRewritePreproc`` or
-    ``RemoveWeightLayoutRewriteBlock``: the weights are the parameters that
-    ``AttachAttrLayoutFreeBuffers`` marked, and what packs them. ``walks.place_prefetch`` says where
-    to fetch. A kernel computes what it computed before. Functions without loops around a sum, and
-    weights of less than ``LEAST_BYTES``, are left as they are.
+    Run it for a CPU, after the schedules are applied and before ``SplitLayoutRewritePreproc`` or
+    ``RemoveWeightLayoutRewriteBlock``. The weights are the parameters that
+    ``AttachAttrLayoutFreeBuffers`` marked, and the buffers that packing blocks write.
+    ``walks.place_prefetch`` chooses where to fetch. Kernels compute the same results as before. The
+    pass does not change functions without loops around a sum, and does not fetch weights of less
+    than ``LEAST_BYTES``.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -59,7 +60,7 @@ def PrefetchWeights() -> tvm.transform.Pass:
 
 
 class _Found(NamedTuple):
-    """What is fetched at the beginning of a loop's body."""
+    """Fetches at the beginning of a loop's body."""
 
     loop: For
     inner: int
@@ -67,7 +68,7 @@ class _Found(NamedTuple):
 
 
 def _prefetching(function: PrimFunc) -> PrimFunc:
-    """A function with prefetches; itself where there are none."""
+    """Add prefetches to a function. Returns the same function if there are none."""
     weights = _large_weights(function)
     if not weights:
         return function
@@ -76,7 +77,7 @@ def _prefetching(function: PrimFunc) -> PrimFunc:
     for realize, loops in blocks:
         for weight in weights:
             fetch = _fetch(realize, loops, weight, [each for each, _ in blocks])
-            # Of two products in one loop, which no schedule made yet, the first is served.
+            # If one loop has two products, which no schedule has made yet, only the first counts.
             if fetch is not None:
                 found.setdefault(fetch.loop.loop_var, fetch)
     if not found:
@@ -90,7 +91,7 @@ def _prefetching(function: PrimFunc) -> PrimFunc:
 
 
 def _large_weights(function: PrimFunc) -> list[Any]:
-    """The buffers of weights: marked parameters, and what blocks that pack them write."""
+    """Return the buffers of weights: marked parameters, and the outputs of packing blocks."""
     marked = (function.attrs or {}).get(_FREE, ())
     buffers = [function.params[int(number)] for number in marked]
     blocks: list[Any] = []
@@ -113,7 +114,7 @@ def _itemsize(buffer: Any) -> int:
 
 
 def _blocks_in_loops(body: Any) -> list[tuple[SBlockRealize, tuple[For, ...]]]:
-    """The outermost blocks with axes, and the loops around each, from the outermost."""
+    """Return the outermost blocks with axes, and the loops around each, from the outermost."""
     found: list[tuple[SBlockRealize, tuple[For, ...]]] = []
     stack: list[For] = []
 
@@ -133,13 +134,16 @@ def _blocks_in_loops(body: Any) -> list[tuple[SBlockRealize, tuple[For, ...]]]:
 
 
 def _sums(realize: SBlockRealize) -> list[Any]:
-    """The places on the axes that a block adds up along."""
+    """Return the values of a block's reduction axes."""
     pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
     return [value for axis, value in pairs if axis.iter_type == IterVar.CommReduce]
 
 
 def _sums_with(realize: SBlockRealize, blocks: Sequence[SBlockRealize]) -> list[Any]:
-    """The same of a block that adds up what another one copies, such as to a matrix tile."""
+    """Return the values of the reduction axes of the only block that sums over a block's output.
+
+    The given block copies weights, such as to a matrix tile.
+    """
     (written,) = realize.block.writes
     readers = [
         each
@@ -152,7 +156,7 @@ def _sums_with(realize: SBlockRealize, blocks: Sequence[SBlockRealize]) -> list[
 def _fetch(
     realize: SBlockRealize, loops: Sequence[For], weight: Any, blocks: Sequence[SBlockRealize]
 ) -> _Found | None:
-    """What a block's loops fetch of a weight; None where the block does not sum with it."""
+    """Return the fetches of a weight in a block's loops; None if the block does not sum with it."""
     block = realize.block
     pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
     sums = _sums(realize)
@@ -179,20 +183,20 @@ def _fetch(
 
 
 def _counts_up(loop: For) -> bool:
-    """True for a loop from 0 in steps of 1, of a constant extent."""
+    """True for a loop from 0 in steps of 1 with a constant extent."""
     has_extent = isinstance(loop.extent, IntImm) and int(loop.extent) > 0
     starts = isinstance(loop.min, IntImm) and int(loop.min) == 0
     return has_extent and starts and (loop.step is None or int(loop.step) == 1)
 
 
 class _UnknownError(Exception):
-    """An index is not one of the loops around it alone, as in a table that is looked up."""
+    """An index depends on more than the loops around it, as in a table lookup."""
 
 
 def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]) -> Loop:
-    """How a loop moves through the weights, the other loops being at their beginning.
+    """Describe how a loop moves through the weights while the other loops are at 0.
 
-    Raises ``_UnknownError`` if the loops do not say.
+    Raises ``_UnknownError`` if the loops do not determine the index.
     """
     variable, extent = loop.loop_var, int(loop.extent)
     zeros = {other.loop_var: _number(0, other.loop_var) for other in loops}
@@ -206,7 +210,7 @@ def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]
         return int(found)
 
     first = at(offset, 0)
-    # Loops are fused whole: the iterations at one place divide the extent.
+    # Fusion keeps loops whole, so the number of iterations at one place divides the extent.
     divisors = (number for number in range(1, extent) if extent % number == 0)
     repeats = next((number for number in divisors if at(offset, number) != first), extent)
     step = at(offset, repeats) - first if repeats < extent else 0
@@ -217,7 +221,7 @@ def _described(loop: For, loops: Sequence[For], offset: Any, sums: Sequence[Any]
 
 
 def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) -> list[Any]:
-    """The statements that fetch the lines of a place."""
+    """Make the statements that fetch the lines of a place."""
     zeros = {
         loop.loop_var: _number(0, loop.loop_var)
         for number, loop in enumerate(loops)
@@ -231,7 +235,7 @@ def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) ->
     line = LINE // _itemsize(weight)
     statements = []
     for number in range(place.lines):
-        # The first index of a flat offset: the weights are in one piece, and may be left behind.
+        # The last index is a flat offset: the weights are contiguous, and it may exceed them.
         index = [_number(0, like)] * (len(weight.shape) - 1)
         load = BufferLoad(weight, [*index, start + _number(number * line, like)])
         arguments = [const(value, "int32") for value in (_READ, _NEAREST_CACHE, _DATA)]
@@ -241,7 +245,7 @@ def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) ->
 
 
 def _split(loop: For, found: _Found) -> For:
-    """A loop that fetches at the beginning of every ``inner`` iterations."""
+    """Make a loop that fetches before every ``inner`` iterations."""
     if found.inner == 1:
         return _loop(loop, loop.loop_var, loop.extent, SeqStmt([*found.fetches, loop.body]))
     variable = loop.loop_var
@@ -260,7 +264,7 @@ def _loop(loop: For, variable: Var, extent: Any, body: Any) -> For:
 
 
 def _flat(indices: Sequence[Any], shape: Sequence[int]) -> Any:
-    """The offset of an element in a tensor of some shape."""
+    """Return the flat offset of an element in a tensor of a given shape."""
     flat = indices[0]
     for index, extent in zip(indices[1:], shape[1:], strict=True):
         flat = flat * extent + index
@@ -272,5 +276,5 @@ def _substituted(value: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def _number(value: int, like: Var) -> Any:
-    """A constant of a variable's type."""
+    """Make a constant of a variable's type."""
     return const(value, str(like.ty.dtype))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to prefetch weights that loops walk through several times. Imports no TVM.
+"""Where to prefetch weights that loops walk through several times. Does not import TVM.
 
 The loops of a tiled product read a panel of the weights once for each tile of the outputs. The
-first time it comes from the memory, which the arithmetic then waits for; from the second time on
-it comes from a cache, and the memory has nothing to do. So each walk through a panel fetches its
-share of the next one.
+first time, the panel comes from memory, and the arithmetic waits for it. From the second time on,
+it comes from a cache, and memory is idle. So each walk through a panel fetches its share of the
+next panel.
 """
 
 from collections.abc import Sequence
@@ -12,29 +12,29 @@ from math import ceil, prod
 from typing import NamedTuple
 
 LINE = 64
-"""The bytes of a line of the caches."""
+"""Number of bytes in a cache line."""
 
 MOST_LINES = 16
-"""The most lines that are fetched at once. More wait for each other: a core has a few dozen
-requests in flight. Fewer need a place closer to the arithmetic, where they disturb LLVM's
-registers."""
+"""Maximum number of lines that are fetched at once. More lines wait for each other, because a core
+has a few dozen requests in flight. Fewer lines need a place closer to the arithmetic, where they
+disturb LLVM's use of registers."""
 
 FEWEST_WALKS = 4
-"""The fewest walks through a panel. With two, the memory is busy half of the time as it is: three
-kernels of ResNet-50 became 2% slower."""
+"""Minimum number of walks through a panel. With two walks, memory is already busy half of the time:
+three kernels of ResNet-50 became 2% slower."""
 
 AHEAD = 8192
-"""The bytes from a panel to the one that is fetched, at least: what is read while the memory
-answers."""
+"""Minimum number of bytes from a panel to the panel that is fetched. The kernel reads this much
+while it waits for memory."""
 
 
 class Loop(NamedTuple):
     """A loop around a product, and how it moves through the weights.
 
-    ``extent``: its iterations. ``repeats``: iterations at one place of the weights, before the
-    first that moves: 1 where each moves, ``extent`` where none does. ``step``: the elements that
-    it then moves by, 0 where none does. ``is_regular``: it moves by as much each time. ``is_sum``:
-    it is one of the loops that add up.
+    ``extent``: number of iterations. ``repeats``: number of iterations at one place of the weights,
+    before the first iteration that moves: 1 if each moves, ``extent`` if none does. ``step``: the
+    elements by which this iteration moves, 0 if none does. ``is_regular``: whether all moves have
+    the same size. ``is_sum``: whether this is a reduction loop.
     """
 
     extent: int
@@ -45,7 +45,7 @@ class Loop(NamedTuple):
 
 
 class Term(NamedTuple):
-    """``iteration // divisor % modulus * factor``, in elements, of a loop's iteration."""
+    """``iteration // divisor % modulus * factor`` for a loop's iteration, in elements."""
 
     loop: int
     divisor: int
@@ -54,14 +54,13 @@ class Term(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where to fetch, and what.
+    """Where to fetch, and which lines.
 
-    ``loop``: the number of the loop at the beginning of whose body it is. ``inner``: the
-    iterations of that loop after which it is done again; 1 in each. The loop is to be split where
-    there are more. ``lines``: lines to fetch, one after the other. ``distance``: elements from the
-    panel to the first of them, to which the ``terms`` are added.
-    ``within``: the loops that walk within the panel or repeat it: the panel begins where these are
-    at 0.
+    ``loop``: number of the loop whose body begins with the fetch. ``inner``: number of iterations
+    of that loop per fetch. If it is more than 1, the loop is to be split. ``lines``: number of
+    consecutive lines to fetch. ``distance``: number of elements from the panel to the first line,
+    to which the ``terms`` are added. ``within``: the loops that walk within the panel or repeat it.
+    The panel begins where these are at 0.
     """
 
     loop: int
@@ -73,21 +72,21 @@ class Place(NamedTuple):
 
 
 def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place | None:
-    """Find the place where a nest of loops is to fetch weights.
+    """Find the place where a loop nest is to fetch weights.
 
     Parameters
     ----------
     loops : Sequence[Loop]
         The loops around the product, from the outermost.
     vector : int
-        The consecutive elements that the product reads inside all loops.
+        Number of consecutive elements that the product reads inside all loops.
     itemsize : int
-        The bytes of an element.
+        Number of bytes in an element.
 
     Returns
     -------
     place : Place or None
-        None where the weights are walked through once, or in a way that is not understood.
+        None if the loops walk through the weights too few times or in an unsupported way.
     """
     sums = [number for number, loop in enumerate(loops) if loop.is_sum and loop.extent > 1]
     if not sums:
@@ -98,7 +97,7 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
     moving = [*walked, *(n for n in range(sums[-1] + 1, len(loops)) if loops[n].step)]
     panel = vector + sum((loops[n].extent - 1) * loops[n].step for n in moving)
     if panel != vector * prod(loops[n].extent for n in moving):
-        return None  # The panel is not in one piece: its weights are not packed.
+        return None  # The panel is not contiguous: its weights are not packed.
     walks = prod(loops[number].repeats for number in repeated)
     if walks < FEWEST_WALKS:
         return None
@@ -110,7 +109,7 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
         return None
     stride = ceil(panel / (walks * times)) if lines == 1 else lines * LINE // itemsize
     terms = []
-    # The innermost place comes next in the weights: as the digits of a number, from the last.
+    # The terms are the digits of a number, from the last: the innermost place advances first.
     digits = [*(Term(n, 1, loops[n].repeats, 0) for n in repeated), *entered]
     for term in reversed(digits):
         terms.append(term._replace(factor=stride))
@@ -126,9 +125,9 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
 
 
 def _entered(loops: Sequence[Loop], walked: Sequence[int], lines: int) -> list[Term]:
-    """The loops to go into until few lines are left for each time; the last one may be split.
+    """Return the loops to enter until few lines are left per fetch; the last loop may be split.
 
-    With the factors 0. ``lines``: those of a walk through the panel.
+    The factors of the terms are 0. ``lines``: number of lines to fetch per walk through the panel.
     """
     entered: list[Term] = []
     times = 1
@@ -144,9 +143,10 @@ def _entered(loops: Sequence[Loop], walked: Sequence[int], lines: int) -> list[T
 
 
 def _panel(loops: Sequence[Loop], innermost: int) -> tuple[list[int], list[int], int]:
-    """The loops that walk through a panel, those that repeat the walk, and the step to the next.
+    """Return the loops that walk through a panel, the loops that repeat it, and the panel step.
 
-    All from the outermost. The step is 0 where nothing repeats the walk, or there is no next panel.
+    Loops are in order from the outermost. The step leads to the next panel. It is 0 if nothing
+    repeats the walk, or if there is no next panel.
     """
     number = innermost
     walked: list[int] = []

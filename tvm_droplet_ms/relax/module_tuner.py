@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning of all kernels of a module, as the pass and the pipeline do it."""
+"""Tuning of all kernels of a module, for the tuning pass and the pipeline."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from ..tuning.written_records import WrittenRecords
 
 
 def check_trials(name: str, value: int, minimum: int) -> None:
-    """Refuse a number of trials that is less than a minimum."""
+    """Raise ``ValueError`` if a number of trials is less than a minimum."""
     if value < minimum:
         raise ValueError(f"{name}={value!r} is out of range: expected an int of at least {minimum}")
 
@@ -41,8 +41,9 @@ def make_tuner(
 ) -> Callable[..., ms.Database]:
     """Check the arguments, and make a function that tunes a module with them.
 
-    It writes to the database of ``work_dir``, or to a given one, and returns it. It raises as of
-    ``writing_database``, and ``ValueError`` if records did not reach the files of ``work_dir``.
+    The function writes to the database of ``work_dir``, or to a given database, and returns it. It
+    raises the errors of ``writing_database``, and ``ValueError`` if records did not reach the files
+    of ``work_dir``.
     """
     if max_trials_per_task is not None:
         check_trials("max_trials_per_task", max_trials_per_task, 1)
@@ -75,7 +76,7 @@ def make_tuner(
             written = WrittenRecords(Path(work_dir), own)
             tune_into(mod, own, written)
         if written.lost:
-            # TVM hands only Python's own types of errors through a pass.
+            # Only Python's built-in exception types get through a TVM pass.
             raise ValueError(written.lost)
         return own
 
@@ -83,7 +84,7 @@ def make_tuner(
 
 
 def _asks_cost_model(explorer: object) -> bool:
-    """True if an explorer, by its name or itself, asks the cost model that TVM trains."""
+    """True if an explorer, given by name or as an object, asks the cost model that TVM trains."""
     if isinstance(explorer, SeededExplorer):
         return _asks_cost_model(explorer.explorer)
     return explorer == "evolutionary" or isinstance(explorer, EvolutionaryExplorer)
@@ -93,7 +94,7 @@ def _asks_cost_model(explorer: object) -> bool:
 def _measuring(
     target: Target, builder: ms.Builder.BuilderType | None, runner: ms.Runner.RunnerType | None
 ) -> Iterator[dict[str, Any]]:
-    """The builder and the runner to tune with. Closes those that it makes, not those given."""
+    """Yield the builder and the runner to tune with. Closes only the objects that it makes."""
     given = {"builder": builder, "runner": runner}
     made = _make_missing(target, given)
     try:

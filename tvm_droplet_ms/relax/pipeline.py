@@ -38,9 +38,10 @@ def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
 
 
 def _prepare_bound_graph() -> tvm.transform.Pass:
-    """``prepare_graph`` for modules whose weights are constants. Others are left as they are.
+    """Make a pass that runs ``prepare_graph`` on modules whose weights are constants.
 
-    A layout of weights that are parameters would have to be changed in each run of the model.
+    It leaves other modules unchanged: each run of the model would have to change the layout of
+    weights that are parameters.
     """
 
     def prepare(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
@@ -59,7 +60,7 @@ def _prepare_bound_graph() -> tvm.transform.Pass:
 def _optimize_graph(
     target: Target, work_dir: str, budget_s: float, seed: int | None
 ) -> tvm.transform.Pass:
-    # Imported here because it takes long, and few ask for it.
+    # Imported here because the import is slow and rarely needed.
     from ..graph import OptimizeGraph
 
     return OptimizeGraph(target, work_dir, budget_s, seed or 0)
@@ -88,8 +89,8 @@ def droplet_tuning_pipeline(
     model whose weights are constants is prepared first (``model.prepare.prepare_graph``): batch
     norms are folded into weights, and convolutions computed in NHWC. The pipeline legalizes, fuses,
     tunes every kernel and applies the best schedule of each. The module is then ready for
-    ``tvm.compile``. Unlike TVM's, it applies only the records of `target`, and only those in
-    `work_dir`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
+    ``tvm.compile``. Unlike TVM's pipeline, it applies only records in `work_dir`, and only records
+    of `target`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
 
     Parameters
     ----------
@@ -108,9 +109,10 @@ def droplet_tuning_pipeline(
     op_names, num_trials_per_iter, builder, runner, cost_model, seed
         As in :func:`DropletTuneIRMod`.
     optimize_graph : bool
-        Whether to search for a faster graph first, on a CPU; see ``graph.optimize``. In work.
+        Whether to search for a faster graph first, on a CPU; see ``graph.optimize``. Work in
+        progress.
     graph_budget_s : float
-        Seconds of that search.
+        Time budget of this search in seconds.
     **strategy_options
         Keyword arguments of ``DropletStrategy``, such as ``prior=None``.
 
@@ -122,9 +124,9 @@ def droplet_tuning_pipeline(
     Raises
     ------
     ValueError
-        If a number of trials is out of range, a flag is no bool, or a graph is to be optimized for
-        another target than a CPU. When the pipeline runs: if the module has no task to tune, the
-        database in `work_dir` cannot be read, or not all records could be written to it.
+        If a number of trials is out of range, a flag is not a bool, or a graph is to be optimized
+        for a target other than a CPU. When the pipeline runs: if the module has no task to tune,
+        the database in `work_dir` cannot be read, or not all records could be written to it.
     RuntimeError
         When the pipeline runs: if another process tunes in `work_dir`. Not with 0 trials.
     """
@@ -173,7 +175,7 @@ def droplet_tuning_pipeline(
     def tune_and_apply(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
         with target:
             mod = tvm.transform.Sequential(before_tuning)(mod)
-            # The search for a graph writes to the same files, and has to be done before.
+            # The graph search writes to the same files, and has to finish first.
             database = tune(mod) if total_trials > 0 else open_database(work_dir)
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)

@@ -32,11 +32,11 @@ def DropletTuneIRMod(
 
     Like ``relax.transform.MetaScheduleTuneIRMod`` (``src/relax/transform/meta_schedule.cc``), but
     with another strategy. The pass returns the module unchanged. The results are in the database,
-    and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` applies them. Like TVM's, the pass
+    and ``relax.transform.MetaScheduleApplyDatabase(work_dir)`` applies them. Like TVM's pass, it
     tunes for the target that is current when it is made.
 
-    While it tunes, each ``TuneContext`` imports the tensor intrinsics of its own target only
-    (``tvm_droplet_ms.compat.fast_tune_contexts``). Afterwards TVM is as it was.
+    While it tunes, each ``TuneContext`` imports only the tensor intrinsics of its own target
+    (``tvm_droplet_ms.compat.fast_tune_contexts``). Afterwards, TVM's behavior is restored.
 
     Parameters
     ----------
@@ -53,17 +53,19 @@ def DropletTuneIRMod(
         Tunes only the tasks whose names contain one of these. Defaults to all tasks.
     num_trials_per_iter : int
         Maximum trials of one batch. The scheduler gives every task one batch before it gives any
-        task a second one. So with few trials and many tasks, smaller batches reach more tasks.
+        task a second batch. So with few trials and many tasks, smaller batches reach more tasks.
     builder, runner : Builder or str, Runner or str, optional
-        What builds and what times the candidates. Default to those of ``fast_measure(target)``,
-        which measure on this machine and need Linux. If only one is given, the other is a
-        ``WarmBuilder()`` or a ``PromptRunner()``. "local" names TVM's own.
+        The builder and the runner of the candidates. Default to the pair that
+        ``fast_measure(target)`` returns, which measures on this machine and needs Linux. If only
+        one is given, the other is a ``WarmBuilder()`` or a ``PromptRunner()``. "local" selects
+        TVM's own.
     database : Database, optional
-        Database of the records. Defaults to that of `work_dir`, opened when the pass runs; a torn
-        last line is cut off first.
+        Database of the records. Defaults to the database of `work_dir`, opened when the pass runs;
+        a torn last line is removed first.
     cost_model : CostModel or str, optional
-        The cost model that TVM trains beside the search. Defaults to "none", because the strategy
-        asks its own prior; or to "xgb" with an evolutionary ``explorer``, which asks it.
+        The cost model that TVM trains during the search. Defaults to "none", because the strategy
+        asks its own prior, or to "xgb" with an evolutionary ``explorer``, which asks the cost
+        model.
     seed : int, optional
         Seed of all random choices.
     strategy_options : Mapping[str, Any], optional

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder needs: keys that heads share, and rows written into its cache."""
+"""Passes for decoders: keys that heads share, and rows written into the cache."""

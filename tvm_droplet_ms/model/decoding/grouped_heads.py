@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with few rows whose heads share keys and values, without the copies of these.
+"""Products with few rows whose heads share keys and values, without copies of these.
 
-Attention of grouped queries (Ainslie et al., 2023) has fewer heads of keys than of queries. Models
-repeat the keys for each query, which at one row a step is most of the memory that they move.
+Grouped-query attention (Ainslie et al., 2023) has fewer key heads than query heads. Models repeat
+the keys for each query head. At one row per step, this is most of their memory traffic.
 """
 
 from math import prod
@@ -18,19 +18,19 @@ from ..layout.transposes import axes_of
 from ..rewriting import Emit, binding_pass, stateless
 
 FEW_ROWS = 8
-"""From so many rows on a product is bound by its arithmetic, and copies cost little."""
+"""Number of rows from which on a product is compute-bound, so that copies cost little."""
 
 _MATMUL = "relax.matmul"
 _MOST_ELEMENTS = 1 << 27
-"""The most elements of a factor whose places are followed one by one."""
+"""Maximum number of elements of a factor whose places are traced one by one."""
 
 
 def group_heads() -> tvm.transform.Pass:
-    """Make a pass that multiplies all rows which share a repeated factor by the factor itself.
+    """Make a pass that multiplies all rows that share a repeated factor by the factor itself.
 
-    For ``matmul(a, b)`` where ``b`` is a tensor whose heads are repeated, each ``count`` times side
-    by side, and ``a`` has less than ``FEW_ROWS`` rows. The rows of ``count`` heads become those of
-    one. Returns the pass.
+    It rewrites ``matmul(a, b)`` where ``b`` holds ``count`` adjacent copies of each head of a
+    tensor, and ``a`` has fewer than ``FEW_ROWS`` rows. The rows of ``count`` heads become the rows
+    of one head. Returns the pass.
     """
     return binding_pass("GroupHeads", stateless(_grouped), [_MATMUL])
 
@@ -56,7 +56,7 @@ def _grouped(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
 def _once(
     bindings: Bindings, factor: Expr, shape: tuple[int, ...], emit: Emit
 ) -> relax.Expr | None:
-    """A factor without its repeated heads, or None where no heads are repeated side by side."""
+    """Return a factor without repeated heads, or None if it does not repeat adjacent heads."""
     steps: list[relax.Call] = []
     numbers: list[relax.Expr] = []
     source, own = factor, shape
@@ -64,7 +64,7 @@ def _once(
         value = bindings.value_of(source)
         number = _number_of(bindings, value)
         if number is not None:
-            # As PyTorch's exporter to ONNX scales keys.
+            # PyTorch's ONNX exporter scales keys this way.
             numbers.append(number)
             source = value.args[0]
             continue
@@ -100,7 +100,7 @@ def _once(
 
 
 def _number_of(bindings: Bindings, value: Expr) -> relax.Expr | None:
-    """The number that a tensor, the first operand, is multiplied by."""
+    """Return the number by which a call multiplies its first operand, or None for other calls."""
     if operator_name(value) != "relax.multiply":
         return None
     array = array_of(bindings.value_of(value.args[1]))
@@ -110,7 +110,7 @@ def _number_of(bindings: Bindings, value: Expr) -> relax.Expr | None:
 
 
 def _moved(call: relax.Call, array: np.ndarray) -> np.ndarray:
-    """What a call that moves elements makes of an array."""
+    """Apply a call that moves elements to an array."""
     name, shape = operator_name(call), static_shape(call) or ()
     if name == "relax.broadcast_to":
         return np.broadcast_to(array, shape)

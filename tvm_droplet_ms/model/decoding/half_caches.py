@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches of half floats that stay so in a model that is computed in float32."""
+"""Half-precision caches that stay narrow in a model that is computed in float32."""
 
 import tvm
 from tvm import relax
@@ -16,11 +16,11 @@ _MOVES = {*RESHAPES, "relax.permute_dims"}
 
 
 def narrow_caches() -> tvm.transform.Pass:
-    """Make a pass that moves half floats as such, where they are widened, moved and rounded again.
+    """Make a pass that moves half floats directly if they are widened, moved and rounded again.
 
-    For a cache that gets new rows, by a concatenation, a scatter or a choice. Rounding what is
-    moved and moving what is rounded are the same, so that the new cache is. What else reads it,
-    such as attention, gets the new rows rounded too, as in the model's own types. Returns the pass.
+    This applies to a cache that gets new rows by a concatenation, a scatter or a choice. Moving and
+    rounding commute, so that the new cache is the same. Other readers of the cache, such as
+    attention, get the new rows rounded too, as in the model's own types. Returns the pass.
     """
     return binding_pass("NarrowCaches", stateless(_narrowed), [CAST])
 
@@ -40,7 +40,7 @@ def _narrowed(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Expr | N
 
 
 def _half_of(bindings: Bindings, expr: Expr, kind: str, emit: Emit) -> Expr | None:
-    """What a value is when it is rounded, where it is half floats that were widened and moved."""
+    """Return the rounded value if it is made of widened and moved half floats, otherwise None."""
     value = bindings.value_of(expr)
     name = operator_name(value)
     if name == CAST:
@@ -66,7 +66,7 @@ def _half_of(bindings: Bindings, expr: Expr, kind: str, emit: Emit) -> Expr | No
 
 
 def _all_halves(bindings: Bindings, parts: list[Expr], kind: str, emit: Emit) -> list[Expr] | None:
-    """Tensors, rounded; None where none of them was of half floats before."""
+    """Round tensors to half floats; None if none of them was widened from half floats."""
     halves = [_half_of(bindings, part, kind, emit) for part in parts]
     if not any(half is not None for half in halves):
         return None

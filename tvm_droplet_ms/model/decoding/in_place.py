@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are written into a tensor which the caller gives away, instead of into a copy of it.
+"""Rows that are written in place into a tensor that the caller gives away, without a copy.
 
-A decoder's step writes one row of its cache. A graph has no state, so that it makes a new cache of
-the old one and the row: at 4,096 positions that takes as long as all products of a small model.
+A decoder step writes one row of its cache. A graph has no state, so it makes a new cache from the
+old cache and the row: at 4,096 positions that takes as long as all products of a small model.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ from .half_caches import narrow_caches
 from .written_rows import TRANSPOSE, WRITES, Write, write_of
 
 GIVEN_AWAY = "tvm_droplet_ms.given_away"
-"""The attribute of ``main`` with the names of the parameters that it may write to, and the number
-of the output that is the new value of each."""
+"""The attribute of ``main`` with the names of the parameters that it may write to. It maps each
+name to the number of the output that is the parameter's new value."""
 
 _IN_PLACE = "relax.call_tir_inplace"
 
@@ -42,13 +42,13 @@ _MOVES = RESHAPES | {
         "astype call_tir nn.pad sum max min mean prod"
     ).split()
 }
-"""Operators that leave each element where it is where extents are 1, or nothing is to be done."""
+"""Operators that keep each element in place if extents are 1 or if they have nothing to do."""
 
 
 def give_away(mod: IRModule, names: Mapping[str, int]) -> IRModule:
-    """Mark parameters of ``main`` as the caller's gift: they may be written to.
+    """Mark parameters of ``main`` that the caller gives away, so that they may be written to.
 
-    ``names``: of each, the number of the output that is its new value.
+    ``names``: maps each parameter to the number of the output that is its new value.
     """
     marked = mod.clone()
     marked.update_func(mod.get_global_var("main"), mod["main"].with_attr(GIVEN_AWAY, dict(names)))
@@ -56,13 +56,14 @@ def give_away(mod: IRModule, names: Mapping[str, int]) -> IRModule:
 
 
 def write_rows() -> tvm.transform.Pass:
-    """Make a pass that writes rows into tensors by kernels of their own.
+    """Make a pass that writes rows into tensors with its own kernels.
 
-    For scatters, for which TVM's kernels are slow: they copy the tensor first. For parameters that
-    are given away, and choices between one and a row too, as which importers write
-    ``cache[:, :, position] = row``: they write into the parameter. Returns the pass. A parameter
-    that anything else reads is copied. So is one whose new value is not what the rows give, or is
-    returned twice, perhaps reshaped: the caller may keep one of the two.
+    The kernels replace scatters, for which TVM's kernels are slow, and copy the tensor first. If
+    the tensor is a parameter that is given away, they write into it instead. They then also replace
+    choices between the parameter and a row: importers express ``cache[:, :, position] = row`` as
+    such a choice. Returns the pass. A parameter is copied if anything else reads it, if its new
+    value is not the result of the write, or if the result is returned twice, perhaps reshaped: the
+    caller may keep one of the two.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -79,7 +80,7 @@ def write_rows() -> tvm.transform.Pass:
 
 
 def copied(mod: IRModule) -> dict[str, str]:
-    """The parameters that are given away and copied all the same, and why, each in words."""
+    """Map each parameter that is given away but copied anyway to the reason, in words."""
     first = [relax.transform.CanonicalizeBindings(), relax.transform.ConvertToDataflow()]
     no_dead = relax.transform.DeadCodeElimination()
     passes = [*first, fold_constants(), no_dead, narrow_caches(), no_dead, write_rows()]
@@ -102,7 +103,7 @@ def copied(mod: IRModule) -> dict[str, str]:
 
 
 class _Writer:
-    """Replaces what writes rows in a function; ``kernels`` takes the kernels."""
+    """Replaces the operators that write rows in a function, and adds kernels to ``kernels``."""
 
     def __init__(self, main: relax.Function, kernels: relax.BlockBuilder) -> None:
         self._kernels = kernels
@@ -122,7 +123,7 @@ class _Writer:
         return rewrite
 
     def _may_write(self, var: Var, found: Write) -> bool:
-        """True if the tensor is a parameter that is given away for a new value."""
+        """True if the tensor is a parameter that is given away, and ``var`` is its new value."""
         data = found.data
         return (
             any(data.same_as(each) for each in self._given)
@@ -134,7 +135,7 @@ class _Writer:
         )
 
     def _is_of(self, expr: Expr, data: Var) -> bool:
-        """True of a tensor itself, and of what one call makes of it."""
+        """True for a tensor itself, and for the result of a call with the tensor as an argument."""
         value = self._values.get(expr)
         arguments = value.args if isinstance(value, relax.Call) else ()
         return expr.same_as(data) or any(each.same_as(data) for each in arguments)
@@ -159,7 +160,7 @@ def _given(main: relax.Function) -> dict[str, int]:
 
 
 def _new_values(main: relax.Function) -> dict[str, Var]:
-    """The variables of the new values of parameters, through copies."""
+    """Return the variable of each parameter's new value, through copies."""
     values = bound_values(main)
 
     def through_copies(expr: Expr) -> Expr:
@@ -174,7 +175,7 @@ def _new_values(main: relax.Function) -> dict[str, Var]:
 
 
 def _returned(main: relax.Function) -> Counter[Var]:
-    """How often each variable is an output, as it is or through views of the same memory."""
+    """Count how often each variable is an output, directly or through views of its memory."""
     values = bound_values(main)
     found: Counter[Var] = Counter()
     waiting = [main.body.body]
@@ -194,7 +195,7 @@ def _returned(main: relax.Function) -> Counter[Var]:
 
 
 def _viewed(value: Expr | None) -> Expr | None:
-    """The tensor of a call that may only move its elements: TVM hands on its memory then."""
+    """Return the tensor that a call may return a view of, without changing its elements."""
     if not isinstance(value, relax.Call) or operator_name(value) not in _MOVES:
         return None
     fields = [

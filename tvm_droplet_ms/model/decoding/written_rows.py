@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are written into a tensor at places that are known at run time, in all their forms.
+"""All forms of writing rows into a tensor at places that are known only at run time.
 
 TOPI's kernels (``topi/scatter_elements.py``, ``topi/scatter.py``) compute a place for each number.
-Here a row's place is read once, and the row is copied.
+The kernels of this module read the place of a row once, and copy the row.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,18 @@ _WHERE, _EQUAL, _ELEMENTS, _ND = (
 TRANSPOSE = "relax.permute_dims"
 
 WRITES = (_WHERE, _ELEMENTS, _ND, TRANSPOSE)
-"""The operators whose value may be a tensor with rows written into it."""
+"""Operators that may write rows into a tensor."""
 
 
 class Write(NamedTuple):
     """Rows that are written into a tensor.
 
-    - ``places``: integers. Of shape (..., count), the places along the first ``count`` axes, where
-      ``axis`` is None; else those along an axis, which broadcast to the shape of the rows.
-    - ``axes``: the order in which the axes of the tensor are counted here.
-    - ``is_choice``: whether nothing is written where a place is outside. Else the nearest one is.
+    - ``places``: integers. If ``axis`` is None, they have the shape (..., count) and hold the
+      places along the first ``count`` axes. Otherwise they hold the places along ``axis`` and
+      broadcast to the shape of the rows.
+    - ``axes``: the order in which this class counts the axes of the tensor.
+    - ``is_choice``: whether a row whose place is outside is not written. Otherwise it is written to
+      the nearest place.
     """
 
     data: Expr
@@ -44,7 +46,7 @@ class Write(NamedTuple):
     is_choice: bool = False
 
     def kernel(self, *, in_place: bool) -> tirx.PrimFunc:
-        """Write them into the tensor, or into a copy of it."""
+        """Make the kernel that writes the rows into the tensor, or into a copy of the tensor."""
         shape, of_rows = static_shape(self.data) or (), static_shape(self.rows) or ()
         of_places = static_shape(self.places) or ()
         kinds = str(self.data.ty.dtype), str(self.places.ty.dtype)
@@ -70,7 +72,7 @@ class Write(NamedTuple):
                     else:
                         self._write(new, places, rows)
             kernel = builder.get()
-        # 8: TVM fuses nothing with it.
+        # 8: TVM does not fuse the kernel.
         attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
         return kernel.with_attrs(attributes)
 
@@ -92,7 +94,7 @@ class Write(NamedTuple):
             T.buffer_store(new, rows[tuple(own)], ordered)
 
     def _inside(self, place: Any, axis: int) -> Any:
-        """A place in the tensor; negative ones count from the end."""
+        """Clamp a place to the tensor; negative places count from the end."""
         place = place.astype("int64")
         if self.is_choice:
             return place
@@ -106,7 +108,7 @@ def _listed(loops: Any, count: int) -> list[Any]:
 
 
 def write_of(bindings: Bindings, value: Expr) -> Write | None:
-    """The rows that are written where a value is made; None for any other value."""
+    """Return the write that a value performs, or None for any other value."""
     name = operator_name(value)
     if name == _WHERE:
         return _chosen_row(bindings, value)
@@ -130,7 +132,7 @@ def write_of(bindings: Bindings, value: Expr) -> Write | None:
 
 
 def _behind_transposes(bindings: Bindings, value: Expr) -> Write | None:
-    """As PyTorch writes ``x[:, :, places] = rows`` in ONNX: with the axis of the places first."""
+    """Match ``x[:, :, places] = rows`` as PyTorch exports it, with the axis of places first."""
     scattered, rank = value.args[0], int(value.ty.ndim)
     first = bindings.call_of(scattered, _ND)
     data = None if first is None else bindings.call_of(first.args[0], TRANSPOSE)
@@ -146,7 +148,7 @@ def _behind_transposes(bindings: Bindings, value: Expr) -> Write | None:
 
 
 def _chosen_row(bindings: Bindings, value: Expr) -> Write | None:
-    """A choice between a tensor and a row, by whether the place along an axis is a number."""
+    """Match a choice between a tensor and a row where the place along an axis equals a number."""
     condition, row, data = value.args
     equal = bindings.call_of(condition, _EQUAL)
     shape, of_row = static_shape(data), static_shape(row)
@@ -164,7 +166,7 @@ def _chosen_row(bindings: Bindings, value: Expr) -> Write | None:
 
 
 def _counted_axis(numbers: "np.ndarray[Any, Any] | None", shape: Sequence[int]) -> int | None:
-    """The axis of a tensor whose places some numbers count; None where they count none."""
+    """Return the axis of a tensor whose places an array numbers from 0, or None."""
     if numbers is None or numbers.ndim > len(shape):
         return None
     column = (1,) * (len(shape) - numbers.ndim) + numbers.shape

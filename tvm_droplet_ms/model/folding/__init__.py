@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic that is done once: constants, batch norms, clips and pads."""
+"""Arithmetic that is done at compile time: constants, batch norms, clips and pads."""

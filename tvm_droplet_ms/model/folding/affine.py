@@ -19,12 +19,12 @@ from .channel_affine import IDENTITY, ChannelAffine, absorb_input, scale_outputs
 
 @dataclass(frozen=True)
 class Chain:
-    """Affine functions of the same channels, one after the other, and the layer before them.
+    """Successive affine functions of the same channels, and the layer before them.
 
     - ``source``: the variable that the chain starts from: the layer's, if there is one.
-    - ``layer``: the layer of which nothing but the chain uses the output.
+    - ``layer``: the layer, if there is one. Only the chain uses its output.
     - ``axis``: axis of the channels. None if the function is the same for all channels.
-    - ``affine``: all functions in one.
+    - ``affine``: the composition of all functions.
     - ``operations``: number of operations of the chain, without the layer.
     """
 
@@ -35,7 +35,7 @@ class Chain:
     operations: int
 
     def extended(self, step: Step) -> "Chain | None":
-        """Return this chain with one more function. None if the two do not go together."""
+        """Return this chain with one more function, or None if the two cannot be composed."""
         if None not in (self.axis, step.axis) and self.axis != step.axis:
             return None
         affine = self.affine.then(step.affine)
@@ -49,8 +49,8 @@ class Chain:
 class _Plan:
     """The chains of a function, by the variable at which they end.
 
-    ``chains``: the chains. A layer without any function behind it is a chain too. ``absorbed``: the
-    ends of the chains that the layers behind them take in.
+    ``chains``: the chains. A layer that no function follows is a chain too. ``absorbed``: the ends
+    of the chains that the layers after them absorb.
     """
 
     chains: dict[Var, Chain] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class _Plan:
 
 
 def _starts(bindings: Bindings) -> Iterator[tuple[Var, Chain]]:
-    """List every variable at which a chain can start, with the chain up to there."""
+    """List every variable at which a chain can start, with the chain up to that variable."""
     for var, value in bindings.values.items():
         layer, step = layer_of(value), step_of(bindings, var)
         if layer is not None:
@@ -93,7 +93,7 @@ def _make_plan(bindings: Bindings) -> _Plan:
 
 
 def _absorbs(value: Expr | None, end: Var, chain: Chain) -> bool:
-    """True if a value is a layer that can take in the chain that ends at its input."""
+    """True if a value is a layer that can absorb the chain that ends at its input."""
     layer = None if value is None else layer_of(value)
     if layer is None or not layer.data.same_as(end):
         return False
@@ -102,7 +102,7 @@ def _absorbs(value: Expr | None, end: Var, chain: Chain) -> bool:
 
 
 def _along(values: "np.ndarray[Any, Any]", axis: int | None, rank: int) -> Expr:
-    """Make a constant of full rank of the values of each channel."""
+    """Make a constant of full rank from one value per channel."""
     shape = [1] * rank
     if axis is not None:
         shape[axis] = -1
@@ -141,8 +141,8 @@ def _rewrite(bindings: Bindings) -> Rewrite:
             return None
         if chain.layer is not None:
             return _rewrite_layer(plan, chain, chain.layer, emit)
-        # A vector division takes several times as long as a multiplication. A single number is
-        # divided: as the scale of a quantization, it decides what is rounded to which byte.
+        # A vector division takes several times as long as a multiplication. A scalar keeps its
+        # division: as the scale of a quantization, it decides to which byte a number is rounded.
         is_slow = operator_name(value) == "relax.divide" and len(value.ty.shape) > 0
         if chain.operations == 1 and not is_slow:
             return None
@@ -159,18 +159,17 @@ def _rewrite(bindings: Bindings) -> Rewrite:
 def fold_affine() -> tvm.transform.Pass:
     """Make a pass that folds batch norms and per-channel arithmetic into layers.
 
-    Inference batch norms, additions, subtractions, multiplications and divisions by constants of
-    each channel that follow each other become one function ``scale * x + shift``. If a convolution
-    or dense layer with a constant weight comes before it, and nothing else uses the layer's output,
-    the scale goes into the weight and the shift becomes the bias. Otherwise the layers behind it
-    take it in, if all its users are such layers, without padding where there is a shift: the zeros
-    of the padding are not shifted. Otherwise it stays as one multiplication and one addition; a
-    single division becomes a multiplication.
+    Successive inference batch norms, additions, subtractions, multiplications and divisions by
+    per-channel constants become one function ``scale * x + shift``. If a convolution or dense layer
+    with a constant weight comes before it, and nothing else uses the layer's output, the scale goes
+    into the weight and the shift becomes the bias. Otherwise, if all its users are such layers,
+    they absorb it. With a shift, they must have no padding, because the zeros of the padding are
+    not shifted. Otherwise it becomes one multiplication and one addition; a single division becomes
+    a multiplication.
 
-    The weights are computed with NumPy. Each layer gets a weight of its own, so one that several
-    layers share is not changed for the others. Batch norms in training mode, those whose running
-    mean or variance is used, and chains with an infinite scale stay as they are; a chain ends where
-    its scale would be too small for float32. Returns the pass. Values that are no longer used are
-    left as dead code.
+    The weights are computed with NumPy. Each layer gets its own weight, so that layers that share a
+    weight do not affect each other. Batch norms in training mode, batch norms whose running mean or
+    variance is used, and chains with an infinite scale stay unchanged. A chain ends where its scale
+    would be too small for float32. Returns the pass. Unused values are left as dead code.
     """
     return binding_pass("FoldAffine", _rewrite)

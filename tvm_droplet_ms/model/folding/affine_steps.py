@@ -18,9 +18,9 @@ BATCH_NORM = "relax.nn.batch_norm"
 class Step:
     """An operation that is an affine function of each channel.
 
-    ``source``: what the operation is applied to. ``axis``: axis of the channels. None if the
-    function is the same for all channels. ``operations``: number of operations that it stands for:
-    1, or 2 for a batch norm.
+    ``source``: the input of the operation. ``axis``: axis of the channels. None if the function is
+    the same for all channels. ``operations``: number of arithmetic operations: 1, or 2 for a batch
+    norm.
     """
 
     source: Var
@@ -32,7 +32,7 @@ class Step:
 def _arithmetic(
     name: str, values: "np.ndarray[Any, Any]", constant_is_left: bool
 ) -> ChannelAffine | None:
-    """Return the function that an operation with a constant is. None if it is not affine."""
+    """Return the affine function that an operation with a constant computes, or None."""
     one, zero = np.ones(1), np.zeros(1)
     if name == "relax.add":
         return ChannelAffine(one, values)
@@ -77,11 +77,11 @@ def _batch_norm_step(call: relax.Call) -> Step | None:
 
 
 def step_of(bindings: Bindings, var: Var) -> Step | None:
-    """Return the affine function of each channel that a variable is.
+    """Return the per-channel affine function that a variable is bound to.
 
-    ``var``: the variable. A batch norm's is the one that takes its output from the tuple. Returns
-    the operation. None if it is of another kind, not float32, or has operands that are not
-    constants of each channel.
+    ``var``: the variable. For a batch norm, this is the variable that takes the output from the
+    tuple. Returns the operation. None if it is of another kind, not float32, or has operands that
+    are not per-channel constants.
     """
     value: Expr = bindings.values[var]
     if isinstance(value, relax.TupleGetItem) and value.index == 0:
@@ -96,10 +96,10 @@ def step_of(bindings: Bindings, var: Var) -> Step | None:
 
 
 def next_step(bindings: Bindings, var: Var) -> tuple[Var, Step] | None:
-    """Return the affine function that alone uses a variable.
+    """Return the affine function that is the only user of a variable.
 
-    Returns the variable of its result, and the operation. None if several operations or the
-    function's result use the variable, or an operation of another kind does.
+    Returns the variable of its result, and the operation. None if several operations, the
+    function's result, or an operation of another kind use the variable.
     """
     user = bindings.only_user(var)
     if user is not None and bindings.call_of(user, BATCH_NORM) is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affine functions of each channel, and how a convolution or dense layer takes one in.
+"""Per-channel affine functions, and how a convolution or dense layer absorbs one.
 
-Pure NumPy. Computed in float64, so that a chain of many functions loses nothing.
+This is pure NumPy in float64, so that a chain of many functions does not lose precision.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ class ChannelAffine:
     shift: Array
 
     def then(self, other: "ChannelAffine") -> "ChannelAffine":
-        """Return the function that applies this one first and another one after it."""
+        """Return the function that applies this function first and another function after it."""
         with np.errstate(all="ignore"):
             return ChannelAffine(self.scale * other.scale, self.shift * other.scale + other.shift)
 
     def is_finite(self) -> bool:
-        """True if no scale and no shift is infinite or not a number, in float32 too."""
+        """True if all scales and shifts are finite, in float32 too."""
         with np.errstate(over="ignore"):
             both = [values.astype(np.float32) for values in (self.scale, self.shift)]
         return all(bool(np.isfinite(values).all()) for values in both)
 
     def vanishes(self, first: "ChannelAffine", second: "ChannelAffine") -> bool:
-        """True if a scale is 0 or denormal in float32, and those that it is made of are not 0.
+        """True if a scale is 0 or denormal in float32, although both of its factors are nonzero.
 
-        Of a large number the two functions, one after the other, can keep more.
+        Applied one after the other, the two functions can keep more digits of a large number.
         """
         small = np.abs(self.scale) < np.finfo(np.float32).tiny
         return bool((small & (first.scale != 0) & (second.scale != 0)).any())
@@ -56,7 +56,7 @@ IDENTITY = ChannelAffine(np.ones(1), np.zeros(1))
 def batch_norm_affine(
     gamma: Array, beta: Array, mean: Array, variance: Array, epsilon: float
 ) -> ChannelAffine:
-    """Return the affine function that an inference batch norm is.
+    """Return the affine function that an inference batch norm computes.
 
     ``gamma * (x - mean) / sqrt(variance + epsilon) + beta`` (Ioffe and Szegedy, 2015, algorithm 2).
     ``gamma``, ``beta``, ``mean``, ``variance``: of shape (channels,). ``epsilon``: added to the
@@ -73,9 +73,8 @@ def channel_vector(values: Array, shape: tuple[int, ...]) -> tuple[int | None, A
     """Return the axis of a tensor along which a constant operand varies, and its values.
 
     ``values``: the constant, to be broadcast to the tensor. Returns the axis, and the values along
-    it as float64, of shape (extent,) or (1,). The axis is None if all values are one. None
-    altogether if the constant varies along several axes, or if broadcasting would enlarge the
-    tensor.
+    it as float64, of shape (extent,) or (1,). The axis is None for a single value. Returns None if
+    the constant varies along several axes, or if broadcasting would enlarge the tensor.
     """
     if values.ndim > len(shape):
         return None
@@ -87,9 +86,9 @@ def channel_vector(values: Array, shape: tuple[int, ...]) -> tuple[int | None, A
 
 
 def scale_outputs(weight: Array, axis: int, scale: Array) -> Array:
-    """Multiply a weight by a scale of each output channel.
+    """Multiply a weight by a scale for each output channel.
 
-    ``weight`` is not changed. ``scale``: of shape (outputs,) or (1,). Returns the product, of the
+    ``weight`` is not changed. ``scale``: of shape (outputs,) or (1,). Returns the product in the
     weight's type.
     """
     full = [1] * weight.ndim
@@ -101,14 +100,14 @@ def scale_outputs(weight: Array, axis: int, scale: Array) -> Array:
 def absorb_input(
     weight: Array, output_axis: int, input_axis: int, groups: int, affine: ChannelAffine
 ) -> tuple[Array, Array]:
-    """Take an affine function of the input channels into a weight and a bias.
+    """Absorb an affine function of the input channels into a weight and a bias.
 
-    ``W (s x + t) = (W s) x + W t``, for a convolution only if it has no padding or the shift is 0:
-    the padding is 0, not ``t``.
+    ``W (s x + t) = (W s) x + W t``. For a convolution, this holds only without padding or with a
+    shift of 0: the padding is 0, not ``t``.
 
     - ``weight`` is not changed.
-    - ``output_axis``, ``input_axis``: its axes of output channels and of the input channels of a
-      group.
+    - ``output_axis``, ``input_axis``: axes of the weight for the output channels and for the input
+      channels of a group.
     - ``groups``: number of groups. Output channels are ordered by group.
     - ``affine``: the function of all input channels.
 

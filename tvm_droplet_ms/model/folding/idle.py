@@ -15,11 +15,11 @@ CAST, WHERE, BROADCAST, CONCAT = (
 
 
 def drop_idle() -> tvm.transform.Pass:
-    """Make a pass that drops casts and broadcasts to what a tensor is, and choices that are made.
+    """Make a pass that drops casts, broadcasts and choices whose result is one of their operands.
 
-    ONNX's ``Attention`` comes with both: a cast around each step, and a mask that hides nothing. A
-    choice is made where its condition is a constant, true everywhere or nowhere. A concatenation
-    of one tensor is dropped, too.
+    ONNX's ``Attention`` comes with a cast around each step and a mask that hides nothing. The pass
+    drops a cast or broadcast to the tensor's own type and shape, a choice whose condition is a
+    constant that is true everywhere or nowhere, and a concatenation of one tensor.
     """
     return binding_pass("DropIdle", stateless(_rewrite), [CAST, WHERE, BROADCAST, CONCAT])
 

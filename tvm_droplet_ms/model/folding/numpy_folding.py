@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folding of operations on constants with NumPy.
+"""Constant folding with NumPy.
 
-``relax.transform.FoldConstant`` compiles a function for each shape, which takes 20 to 50 s on the
-graph of a usual convolutional network. NumPy takes less than a second.
+``relax.transform.FoldConstant`` compiles a function for each shape, which takes 20 to 50 s for a
+typical convolutional network. NumPy takes less than a second.
 """
 
 import math
@@ -19,7 +19,7 @@ from ..rewriting import Emit, binding_pass, stateless
 
 Array = np.ndarray[Any, Any]
 
-# Two blocks of float32, 256 KB each, fit into the second level of cache.
+# Two float32 blocks of 256 KB each fit into the L2 cache.
 BLOCK = 256
 
 RESHAPES = {"relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squeeze"}
@@ -44,19 +44,19 @@ COMPARISONS: dict[str, Callable[..., Array]] = {
     "relax.where": np.where,
 }
 OF_INTEGERS = ("relax.add", "relax.subtract", "relax.multiply", "relax.maximum", "relax.minimum")
-"""The arithmetic that is the same for integers. Importers compute indices so: an LSTM that was
-written out had 1,024 such calls, which took TVM 168 s to compile."""
+"""Arithmetic that is the same for integers. Importers compute indices with it: an unrolled LSTM had
+1,024 such calls, which took TVM 168 s to compile."""
 
 
 MOST_ZEROS = 1 << 14
-"""Elements of a tensor of zeros that is worth storing: a first state, not a canvas."""
+"""Maximum number of elements of a stored tensor of zeros: an initial state, not a canvas."""
 
 
 def transposed(matrix: Array) -> Array:
-    """Transpose a matrix into new memory, block by block, to keep to the cache.
+    """Transpose a matrix into new memory block by block, so that the blocks stay in the cache.
 
-    ``matrix``: the matrix. Of 400 MB, it takes a quarter of the time of
-    ``numpy.ascontiguousarray``. Returns the transpose, contiguous.
+    For a matrix of 400 MB, this takes a quarter of the time of ``numpy.ascontiguousarray``. Returns
+    the contiguous transpose.
     """
     rows, columns = matrix.shape
     result = np.empty((columns, rows), matrix.dtype)
@@ -68,7 +68,7 @@ def transposed(matrix: Array) -> Array:
 
 
 def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> Array | None:
-    """Evaluate a call of known arguments. None if this file does not know how."""
+    """Evaluate a call on known arguments. None if this module does not support the call."""
     name = operator_name(call)
     if name in RESHAPES:
         return arrays[0].reshape(shape)
@@ -86,7 +86,7 @@ def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> A
     if name in OF_INTEGERS and all(array.dtype.kind in "iu" for array in arrays):
         return ARITHMETIC[name](*arrays)
     if name in ARITHMETIC and all(array.dtype == np.float32 for array in arrays):
-        # A product of a row and a column would store more than it saves.
+        # An operation that broadcasts a row and a column would store more than it saves.
         if np.prod(shape) > max(1024, sum(array.size for array in arrays)):
             return None
         with np.errstate(all="ignore"):
@@ -96,7 +96,7 @@ def evaluate(call: relax.Call, arrays: list[Array], shape: tuple[int, ...]) -> A
 
 
 def _taken(call: relax.Call, data: Array, indices: Array) -> Array | None:
-    """Some elements of an array; None where an index is outside, or there are more than before."""
+    """Take elements of an array; None if an index is out of bounds or the result would be large."""
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     extent = data.size if axis is None else data.shape[axis]
     if indices.size > max(1024, extent) or not ((indices >= 0) & (indices < extent)).all():
@@ -105,16 +105,16 @@ def _taken(call: relax.Call, data: Array, indices: Array) -> Array | None:
 
 
 def _converted(array: Array, dtype: str) -> Array | None:
-    """Integers or booleans in another type; None where NumPy has none of that name."""
+    """Convert integers or booleans; None for other arrays and for types that NumPy lacks."""
     if array.dtype.kind not in "iub" or dtype not in np.sctypeDict:
         return None
     return array.astype(dtype)
 
 
 def tensor_operands(call: Expr) -> list[Expr]:
-    """The operands of a call that are tensors.
+    """Return the operands of a call that are tensors.
 
-    Those of a concatenation one by one; of a slice without its numbers.
+    For a concatenation, these are the parts. For a slice, the numbers are left out.
     """
     name = operator_name(call)
     if name == "relax.concat" and hasattr(call.args[0], "fields"):
@@ -144,7 +144,7 @@ def _sliced(call: Expr, arrays: Sequence[Array]) -> Array | None:
 
 
 def _numbers(argument: Expr) -> list[int] | None:
-    """The values of a tuple of numbers, or None if they are not known."""
+    """Return the values of a tuple of numbers, or None if they are not known."""
     fields = getattr(argument, "fields", None)
     values = [getattr(field, "value", field) for field in (fields or ())]
     known = fields is not None and all(isinstance(value, int) for value in values)
@@ -203,7 +203,7 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
 
 
 def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
-    """A shape as numbers; None where one is not known."""
+    """Return a shape as numbers, or None if an extent is not known."""
     value = bindings.value_of(shape)
     if operator_name(value) == "relax.shape_of":
         return static_shape(value.args[0])
@@ -216,9 +216,9 @@ def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
 def fold_constants() -> tvm.transform.Pass:
     """Make a pass that evaluates operations on constants with NumPy.
 
-    It knows the operations that change only a shape, transposes, slices, concatenations, paddings,
-    comparisons, known shapes as tensors, conversions of integers, taking by index, and arithmetic
-    of float32 and of integers. What it does not know it leaves as it is. Constants stay bound to
-    variables: ``relax.transform.CanonicalizeBindings`` puts them in place.
+    It supports reshapes, transposes, slices, concatenations, pads, comparisons, known shapes as
+    tensors, conversions of integers, ``take``, and arithmetic of float32 and of integers. It leaves
+    other operations unchanged. Constants stay bound to variables:
+    ``relax.transform.CanonicalizeBindings`` moves them to their uses.
     """
     return binding_pass("FoldConstantsWithNumPy", stateless(_rewrite))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explicit zero pads, moved into the convolution behind them."""
+"""Explicit zero pads, moved into the convolution that follows them."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from ..rewriting import Emit, binding_pass, stateless
 
 
 def merged_padding(layout: str, pad_width: list[int], padding: list[int]) -> list[int] | None:
-    """Return the padding of a convolution with that of an explicit pad in front of it.
+    """Add the widths of an explicit pad to the padding of the convolution that follows it.
 
     ``layout``: layout of the data, such as "NCHW". ``pad_width``: zeros before and after each axis
     of the data: before the first, after the first, and so on. ``padding``: zeros before each
     spatial axis, and then after each. Returns the sum, in the form of `padding`. None if the pad
-    touches the batch or the channels, or takes elements away.
+    applies to the batch or the channels, or removes elements.
     """
     spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
     others = [axis for axis in range(len(layout)) if axis not in spatial]
@@ -53,8 +53,8 @@ def fold_pads() -> tvm.transform.Pass:
     """Make a pass that moves each zero pad in front of a convolution into its padding.
 
     PyTorch's ``ZeroPad2d`` and models that were converted from TensorFlow pad explicitly.
-    ``ConvertLayout`` has no rule for ``relax.nn.pad``, and the pad would be a kernel of its own. A
+    ``ConvertLayout`` has no rule for ``relax.nn.pad``, and the pad would be a separate kernel. A
     pad of another value or mode, of the batch or the channels, or with negative widths stays.
-    Returns the pass. A pad that something else uses too is left for that.
+    Returns the pass. If other operators also use a pad, they keep it.
     """
     return binding_pass("FoldPads", stateless(_rewrite), ["relax.nn.pad"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same operators on each slice of a tensor, as operators on the tensor.
+"""The same operators on each slice of a tensor, merged into operators on the whole tensor.
 
-Keras' ``TimeDistributed`` and unrolled loops are exported so: a kernel for each step.
+Keras' ``TimeDistributed`` and unrolled loops are exported as one kernel for each step.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ _WITH_CONSTANT = {
 
 
 class _Step(NamedTuple):
-    """An operator on what it is given, or on that and a constant, which comes second."""
+    """An operator on one operand, or on an operand and a constant, which comes second."""
 
     name: str
     constant: Expr | None
@@ -42,7 +42,7 @@ class _Step(NamedTuple):
 
 
 class _Branch(NamedTuple):
-    """Steps on a slice of a tensor: the element ``place`` of its first axis, without the axis."""
+    """Steps on a slice: element ``place`` of the first axis of a tensor, without this axis."""
 
     source: Expr
     place: int
@@ -50,9 +50,9 @@ class _Branch(NamedTuple):
 
 
 def join_slices() -> tvm.transform.Pass:
-    """Make a pass that computes a stack of the same steps on consecutive slices at once.
+    """Make a pass that computes the same steps on consecutive slices at once, where these stack.
 
-    Returns the pass. Slices and stacks are along the first axis, and the steps are products with a
+    Returns the pass. Slices and stacks are along the first axis. The steps are products with a
     constant matrix, sums and products with a constant, and activations.
     """
     return binding_pass("JoinSlices", stateless(_joined), ("relax.concat",))
@@ -88,7 +88,7 @@ def _joined(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
 
 
 def _branch(bindings: Bindings, part: Expr) -> _Branch | None:
-    """What a part of a stack is made of, if it is steps on a slice."""
+    """Return the slice and the steps that compute a part of a stack, or None for other parts."""
     added = bindings.call_of(part, "relax.expand_dims")
     if added is None or [int(axis) for axis in added.attrs.axis] != [0]:
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions whose kernels read padding for the most part, as sums of smaller ones.
+"""Convolutions whose kernels mostly read padding, as sums of smaller convolutions.
 
 With a dilation of 12, an outer element of a 3x3 kernel reads 4 of the 16 rows of an image, and
-padding for the others: three products in four are by zero. Each element by itself is a convolution
-of 1x1 over the pixels that it reads.
+padding for the others: three products in four are by zero. Each element alone is a 1x1 convolution
+over the pixels that it reads.
 """
 
 from itertools import product
@@ -29,27 +29,27 @@ from ..layers import CONVOLUTIONS, convolution_like, layouts_of
 from ..rewriting import Emit, binding_pass, stateless
 
 MOST_READ = 0.75
-"""An axis is split where its elements read the image for at most this part of the output."""
+"""An axis is split if its kernel elements read the image for at most this share of the output."""
 
 LEAST_SAVED = 1 << 26
-"""Products that have to be saved: slices of the image and sums of the parts take time too."""
+"""Least number of products to save, because slicing the image and adding the parts take time."""
 
 
 def split_taps() -> tvm.transform.Pass:
-    """Make a pass that computes such convolutions as sums, without the products by padding.
+    """Make a pass that computes such convolutions as sums, without the products with padding.
 
-    It goes behind the conversion of layouts, which has no rule for a pad. Returns the pass. It
-    changes float32 convolutions of one group with constant weights and known extents. The products
-    are added up in another order.
+    Run it after the conversion of layouts, which has no rule for a pad. Returns the pass. It
+    rewrites float32 convolutions of one group with constant weights and static shapes. It adds up
+    the products in another order.
     """
     return binding_pass("SplitTaps", stateless(_split), list(CONVOLUTIONS))
 
 
 def read_outputs(extent: int, outputs: int, stride: int, offset: int) -> range:
-    """The outputs for which an element of the kernel reads the image, along an axis.
+    """Return the outputs for which an element of the kernel reads the image along an axis.
 
-    ``extent``, ``outputs``: pixels of the image and of the output. ``offset``: of the pixel that
-    the element reads for output 0; negative in the padding.
+    ``extent``, ``outputs``: number of pixels of the image and of the output. ``offset``: the pixel
+    that the element reads for output 0; negative in the padding.
     """
     first = max(0, -(offset // stride))
     last = min(outputs, (extent - 1 - offset) // stride + 1)
@@ -70,7 +70,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
         return None
     data, kernel, out = layouts
     axes = [letter for letter in data if letter not in "NC"]
-    # Of each axis: the elements of its parts, the outputs that each has, and its first pixel.
+    # The parts of each axis: kernel elements, the outputs they add to, and the first pixel read.
     parts: list[list[tuple[slice, range, int]]] = []
     shares = []
     for n, letter in enumerate(axes):
@@ -97,7 +97,7 @@ def _split(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | Non
     for combination in product(*parts):
         part = emit(_part(value, weight, (shape, found), combination, emit))
         total = part if total is None else emit(relax.op.add(total, part))
-    # The value of a variable: a copy of another has none of its own.
+    # Return the value, not its variable, so that the result is not a copy of another variable.
     return None if total is None else bindings.values[total]
 
 
@@ -108,7 +108,7 @@ def _part(
     combination: tuple[tuple[slice, range, int], ...],
     emit: Emit,
 ) -> relax.Call:
-    """What some elements of a kernel add to the output, with zeros around it."""
+    """Return the contribution of some kernel elements to the output, padded with zeros."""
     data, kernel, out = layouts_of(value.attrs)
     axes = [letter for letter in data if letter not in "NC"]
     shape, found = shapes

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of a convolution's kernel that read padding alone.
+"""Elements of a convolution's kernel that read only padding.
 
-An image of 16 pixels with dilations of 24 and 36, as at the end of a DeepLab, is read by the middle
-of a 3x3 kernel only: the convolution is one of 1x1.
+For an image of 16 pixels and dilations of 24 and 36, as at the end of a DeepLab, only the middle of
+a 3x3 kernel reads the image: the convolution is 1x1.
 """
 
 import tvm
@@ -15,10 +15,10 @@ from ..rewriting import Emit, binding_pass, stateless
 def read_taps(
     extent: int, outputs: int, size: int, stride: int, dilation: int, before: int
 ) -> range:
-    """The elements of a kernel that read the image, without those between them, along an axis.
+    """Return the range from the first to the last kernel element that reads the image on an axis.
 
-    ``extent``, ``outputs``: pixels of the image and of the output. ``size``: elements. ``before``:
-    zeros in front of the image.
+    ``extent``, ``outputs``: number of pixels of the image and of the output. ``size``: number of
+    kernel elements. ``before``: number of zeros in front of the image.
     """
     reads = [
         tap
@@ -55,8 +55,8 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
 
 
 def drop_taps() -> tvm.transform.Pass:
-    """Make a pass that leaves out the rows and columns of kernels that read padding alone.
+    """Make a pass that drops outer rows and columns of kernels that read only padding.
 
-    Returns the pass. It changes convolutions of constant weights and known extents.
+    Returns the pass. It rewrites convolutions with constant weights and static shapes.
     """
     return binding_pass("DropTaps", stateless(_rewrite), list(CONVOLUTIONS))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized models in integers: what is dequantized, and products of it."""
+"""Quantized models in integers: dequantized tensors and their products."""

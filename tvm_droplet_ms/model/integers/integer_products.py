@@ -16,17 +16,18 @@ from .requantization import Requantization, unsigned
 def compute_in_integers() -> tvm.transform.Pass:
     """Make a pass that computes products of dequantized tensors in integers.
 
-    A convolution or matrix product of ``(x - zero) * scale``, where x are bytes, with constant
-    weights that are signed bytes times a scale becomes the product of the bytes in int32, less
-    ``zero`` times the sums of the weights, which is exact, and then times both scales in float32.
-    Padding is with the zero point. Signed bytes are moved by 128 where they are made. What follows
-    stays as it is: a bias, an activation, the rounding to bytes are elementwise, and are fused.
+    It rewrites convolutions and matrix products of ``(x - zero) * scale``, where x are bytes, with
+    constant weights that are bytes times a scale. They become an int32 product of the bytes, from
+    which ``zero`` times the sums of the weights is subtracted. This is exact. The difference is
+    multiplied by both scales in float32. Padding counts as the zero point. Signed bytes are shifted
+    by 128 where they are made. The operators that follow do not change: a bias, an activation and
+    the rounding to bytes are elementwise, and are fused.
 
-    Reshapes, transposes and maxima of pools are of bytes where they were of what is dequantized,
-    and what is quantized as it was dequantized is left out. Convolutions of groups of several
-    inputs that four does not divide, products of two activations, and weights that are no signed
-    bytes stay as they are: dequantized. Returns the pass. It is for a graph in ONNX's layout whose
-    constants are not folded yet.
+    Reshapes, transposes and max pools of dequantized tensors operate on the bytes instead. The
+    pass removes a quantization that undoes a dequantization. Three kinds of products stay
+    dequantized: grouped convolutions with several inputs per group, unless four divides the inputs
+    and the outputs of a group; products of two activations; and products with weights that are not
+    bytes. Returns the pass. Run it on a graph in ONNX's layout before constants are folded.
     """
     return binding_pass("ComputeInIntegers", _rewrite, ["relax.astype"])
 
@@ -45,7 +46,7 @@ def _rewrite(bindings: Bindings) -> Rewrite:
 
 def _in_integers(bindings: Bindings, product: Product, emit: Emit) -> Expr:
     data = unsigned(bindings, product.data, emit)
-    # Bytes are padded with their zero point, where that is a known byte.
+    # If the zero point is a known nonzero byte, pad with it first. Otherwise the product pads.
     pads = not (isinstance(data.zero, int) and 0 < data.zero < 256)
     source = _padded(product, data, pads, emit)
     sums = product.sums_inside() if pads and product.is_padded else product.sums()
@@ -68,7 +69,7 @@ def _in_integers(bindings: Bindings, product: Product, emit: Emit) -> Expr:
 
 
 def _summed(product: Product, source: Expr, pads: bool, emit: Emit) -> Expr:
-    """The sum of the bytes that each element of a product reads."""
+    """Return the sum of the bytes that each element of a product reads."""
     wide = emit(relax.op.astype(source, "int32"))
     axis = 1 if product.is_convolution else -1
     summed = emit(relax.op.sum(wide, [axis], keepdims=True))
@@ -79,7 +80,7 @@ def _summed(product: Product, source: Expr, pads: bool, emit: Emit) -> Expr:
 
 
 def _padded(product: Product, data: Quantized, pads: bool, emit: Emit) -> Expr:
-    """The bytes with the padding of a convolution, of the zero point, and with added channels.
+    """Return the bytes with added channels, padded with the zero point for a convolution.
 
     ``pads``: whether the product itself pads the images.
     """

@@ -21,20 +21,20 @@ PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
 _BYTE, _LARGEST = 255, 2**31 - 1
 
 _FOUR = 4
-"""The products of bytes that one lane of an instruction adds up; see ``dot_intrinsics.py``."""
+"""Number of byte products that one lane of an instruction adds up; see ``dot_intrinsics.py``."""
 
 _LEAST_PRODUCTS = 27
-"""The products of an output for which channels are added: those of a 3x3 convolution of images."""
+"""Least number of products per output to add channels for: a 3x3 convolution of images."""
 
 
 @dataclass(frozen=True)
 class Product:
     """A product of bytes with constant integers.
 
-    ``weight``: the integers, less ``shift``: they are of int8 then; in groups of one input, which
-    no instruction for bytes computes, of int16 where they need it. ``output_axis``: the axis of the
-    weight with the outputs. ``shift``: of each output. ``scale``: of each output; None for what
-    is not scaled.
+    ``weight``: the integers minus ``shift``, in int8. Groups of one input, which no byte
+    instruction computes, may need int16. ``output_axis``: axis of the outputs in the weight.
+    ``shift``: one number per output. ``scale``: one number per output, or None if the product is
+    not scaled.
     """
 
     call: relax.Call
@@ -46,26 +46,27 @@ class Product:
 
     @property
     def is_convolution(self) -> bool:
-        """Whether it is no matrix product."""
+        """True for convolutions, False for matrix products."""
         return operator_name(self.call) in CONVOLUTIONS
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The padding before and after each spatial axis."""
+        """Padding before and after each spatial axis."""
         padding = [int(extent) for extent in self.call.attrs.padding] if self.is_convolution else []
         half = len(padding) // 2
         return list(zip(padding[:half], padding[half:], strict=True))
 
     @property
     def is_padded(self) -> bool:
-        """Whether it is a convolution with padding."""
+        """True for a convolution with padding."""
         return any(map(any, self.pairs))
 
     @property
     def added_channels(self) -> int:
-        """The input channels of zeros that make them a multiple of four; images have three.
+        """Number of zero channels that pad the input channels to a multiple of four.
 
-        0 where that would be more than a third, or where instructions for bytes do not serve.
+        Images have three channels. The number is 0 if it would exceed a third of the channels, or
+        if byte instructions cannot compute the convolution.
         """
         if not self.is_convolution or int(self.call.attrs.groups) > 1 or self.shift.any():
             return 0
@@ -76,19 +77,19 @@ class Product:
 
     @property
     def weight_of_fours(self) -> Array:
-        """The weight with the added channels."""
+        """The weight, including the added channels."""
         widths = [(0, 0)] * self.weight.ndim
         widths[1] = (0, self.added_channels)
         return np.pad(self.weight, widths)
 
     def sums(self) -> Array:
-        """The sum of the integers of each output."""
+        """Return the sum of the integers of each output."""
         axes = tuple(n for n in range(self.weight.ndim) if n != self.output_axis)
         sums = self.weight.sum(axis=axes, dtype=np.int64)
         return self.along_outputs(sums + self.shift * (self.weight.size // len(sums)))
 
     def sums_inside(self) -> Array:
-        """The sum of the integers that each element of a convolution reads no padding with."""
+        """Return the sum of the integers that read the image, for each element of a convolution."""
         attrs = self.call.attrs
         shape, outputs = static_shape(self.data.data), static_shape(self.call)
         assert shape is not None and outputs is not None
@@ -108,13 +109,13 @@ class Product:
         return sums
 
     def along_outputs(self, values: Array) -> Array:
-        """A number for each output, in a shape that broadcasts with the product."""
+        """Reshape one number per output so that it broadcasts with the product."""
         rank = len(self.call.ty.shape)
         behind = rank - 2 if self.is_convolution else 0
         return values.reshape([1] * (rank - 1 - behind) + [-1] + [1] * behind)
 
     def of(self, data: Expr, weight: Array, *, pads: bool) -> Expr:
-        """The product of other integers, in int32; padded with zeros, or not at all."""
+        """Make the int32 product of other integers, which pads with zeros if ``pads``."""
         if not self.is_convolution:
             return relax.op.matmul(data, constant(weight), out_dtype="int32")
         padding = self.call.attrs.padding
@@ -128,10 +129,11 @@ class Product:
 
 
 def product_of(bindings: Bindings, value: Expr) -> Product | None:
-    """Return the product of bytes that a value stands for. None if it stands for none.
+    """Return the product of bytes that a value computes, or None for other values.
 
-    The left operand is dequantized by one scale, and the right one is a constant of integers that
-    lie within 256 of each other, of one scale or one for each output. Sums must fit into int32.
+    The left operand must be dequantized with one scale. The right operand must be a constant whose
+    integers span less than 256 per output, with one scale or one scale per output. Sums must fit
+    into int32.
     """
     name = operator_name(value)
     if name not in PRODUCTS or str(value.ty.dtype) not in ("int32", "float32"):
@@ -156,10 +158,10 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
     is_depthwise = is_grouped and weight.values.shape[1] == 1
     is_signed = is_depthwise | ((low >= -SHIFT) & (high < SHIFT))
     if is_grouped and not is_signed.all():
-        return None  # The sums of bytes that a shift takes would be those of a group.
+        return None  # A shift would need the sums of the bytes of each group.
     shift = np.where(is_signed, 0, low + SHIFT)
     magnitude = np.abs(rows - shift[:, None]).sum(axis=1) + np.abs(shift) * rows.shape[1]
-    # The sums of the bytes, and those of a zero point that is moved by 128.
+    # This bounds the sums of the bytes plus the sums of a zero point that is shifted by 128.
     if 3 * _BYTE * int(magnitude.max()) > _LARGEST:
         return None
     scale = scales[:, 0] if data.scale is None else scales[:, 0] * data.scale
@@ -180,9 +182,9 @@ def product_of(bindings: Bindings, value: Expr) -> Product | None:
 
 
 def _is_plain(name: str, value: Expr) -> bool:
-    """True if a product has operands of known extents in ONNX's layout.
+    """True if a product has nonempty operands of static shape in ONNX's layout.
 
-    Groups of several inputs need four inputs and four outputs for each instruction.
+    With several inputs per group, an instruction needs four inputs and four outputs of a group.
     """
     shapes = [static_shape(each) for each in (value, *value.args)]
     if None in shapes or any(0 in shape for shape in shapes if shape):
@@ -199,7 +201,7 @@ def _is_plain(name: str, value: Expr) -> bool:
 
 @dataclass(frozen=True)
 class ProductCounts:
-    """The products of a quantized model: those in integers, and those that stay dequantized."""
+    """Number of products of a quantized model in integers, and of those that stay dequantized."""
 
     in_integers: int
     dequantized: int
@@ -208,8 +210,8 @@ class ProductCounts:
 def count_products(mod: IRModule) -> ProductCounts:
     """Count the products of quantized tensors in the function ``main`` of a prepared module.
 
-    ``mod``: a module that ``compute_in_integers`` was run on. A product that stays dequantized has
-    an operand, at least, that is dequantized and not constant.
+    ``mod``: a module that ``compute_in_integers`` was run on. A product counts as dequantized if at
+    least one operand is dequantized and not constant.
     """
     in_integers = dequantized = 0
     for block in mod["main"].body.blocks:

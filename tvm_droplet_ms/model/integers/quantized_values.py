@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of a Relax function that stand for quantized numbers: ``(byte - zero) * scale``."""
+"""Values of a Relax function that represent quantized numbers: ``(byte - zero) * scale``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,24 +15,25 @@ Array = np.ndarray[Any, Any]
 
 BYTES = ("uint8", "int8")
 RANGES = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
-"""The least and the largest number of each type."""
+"""Least and largest number of each type."""
 
 SHIFT = 128
-"""What a signed byte is moved by to become an unsigned one."""
+"""Offset from signed to unsigned bytes."""
 
 _DEEPEST = 6
-"""Scales and zero points are constants, or a few operations on some. Without a limit, each look at
-one would go through the whole graph behind a scale that is known at run time alone."""
+"""Maximum number of successive operations to look through. Scales and zero points are constants, or
+a few operations on constants. Without a limit, each lookup of a scale that is known only at run
+time would walk the whole graph behind it."""
 
 _MOVES = ("relax.reshape", "relax.permute_dims", "relax.expand_dims", "relax.squeeze")
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A tensor of bytes and what it stands for, ``(data - zero) * scale``.
+    """A tensor of bytes that represents ``(data - zero) * scale``.
 
-    ``zero``: a number, or a scalar of int32 that is known at run time alone. ``scale``: None for
-    what is not scaled.
+    ``zero``: a number, or an int32 scalar that is known only at run time. ``scale``: None if the
+    tensor is not scaled.
     """
 
     data: Expr
@@ -42,16 +43,16 @@ class Quantized:
 
 @dataclass(frozen=True)
 class QuantizedConstant:
-    """A constant tensor ``values * scale``. ``values``: integers. ``scale``: broadcasts with it."""
+    """A constant tensor ``values * scale`` of integers and scales that broadcast with them."""
 
     values: Array
     scale: Array
 
 
 def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None:
-    """Return the values of a tensor that is computed from constants. None if it is not.
+    """Return the values of a tensor that is computed from constants, or None for other tensors.
 
-    ``depth``: the most operations, one after the other, that are looked through.
+    ``depth``: maximum number of successive operations to look through.
     """
     value = bindings.value_of(expr)
     array = array_of(value)
@@ -70,16 +71,16 @@ def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None
 
 
 def known_number(bindings: Bindings, expr: Expr) -> Any:
-    """Return the one number of a tensor that is computed from constants, or None."""
+    """Return the number in a tensor of one element that is computed from constants, or None."""
     array = known(bindings, expr)
     return array.reshape(-1)[0] if array is not None and array.size == 1 else None
 
 
 def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantized | None:
-    """Return the bytes that a tensor of int32 or float32 stands for.
+    """Return the bytes from which a tensor of int32 or float32 is dequantized.
 
-    None if it is no tensor of bytes dequantized by one scale and one zero point. ``depth``: the
-    most operations, one after the other, that are looked through.
+    None if the tensor is not dequantized from bytes with one scale and one zero point. ``depth``:
+    maximum number of successive operations to look through.
     """
     if not depth:
         return None
@@ -105,7 +106,7 @@ def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantize
         return Quantized(inner.data, inner.zero, scale)
     if number is not None and isinstance(inner.zero, int):
         return Quantized(inner.data, inner.zero + int(number))
-    # A zero point that is known at run time alone is a byte too.
+    # A zero point that is known only at run time is a byte too.
     zero = bindings.call_of(value.args[1], "relax.astype")
     is_byte = zero is not None and _type(zero.args[0]) in BYTES and static_shape(zero) == ()
     is_plain = isinstance(inner.zero, int) and inner.zero == 0
@@ -113,9 +114,9 @@ def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantize
 
 
 def quantized_constant(bindings: Bindings, expr: Expr) -> QuantizedConstant | None:
-    """Return the integers that a constant tensor of int32 or float32 is made of, and their scale.
+    """Return the integers and the scale from which a constant int32 or float32 tensor is computed.
 
-    None if it is not made of integers.
+    None if the tensor is not computed from integers.
     """
     value = bindings.value_of(expr)
     name = operator_name(value)
@@ -140,5 +141,5 @@ def quantized_constant(bindings: Bindings, expr: Expr) -> QuantizedConstant | No
 
 
 def _type(expr: Expr) -> str:
-    """The type of the elements of a tensor; empty for anything else."""
+    """Return the element type of a tensor, or an empty string for other expressions."""
     return str(getattr(getattr(expr, "ty", None), "dtype", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes in place of what they are dequantized to: in what moves elements, and in roundings."""
+"""Data movement and rounding on bytes in place of dequantized values."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _MOVES.add("relax.nn.max_pool2d")
 
 
 def unsigned(bindings: Bindings, tensor: Quantized, emit: Emit) -> Quantized:
-    """Return the same numbers of unsigned bytes."""
+    """Return the same numbers, quantized to unsigned bytes."""
     if str(tensor.data.ty.dtype) == "uint8":
         return tensor
     if isinstance(tensor.zero, int):
@@ -33,7 +33,7 @@ def unsigned(bindings: Bindings, tensor: Quantized, emit: Emit) -> Quantized:
 
 
 def _unsigned_source(bindings: Bindings, data: Expr) -> Expr | None:
-    """The unsigned bytes that signed ones were made of by ``_signed``, or None."""
+    """Return the unsigned bytes from which ``_signed`` made signed bytes, or None."""
     narrowed = bindings.call_of(data, "relax.astype")
     if narrowed is None or str(narrowed.ty.dtype) != "int8":
         return None
@@ -45,7 +45,7 @@ def _unsigned_source(bindings: Bindings, data: Expr) -> Expr | None:
 
 
 def _wide(data: Expr, zero: int, emit: Emit) -> Expr:
-    """The numbers, in float32, that unscaled bytes stand for."""
+    """Convert unscaled bytes to float32 and subtract the zero point."""
     wide = emit(relax.op.astype(data, "int32"))
     if zero:
         wide = emit(relax.op.subtract(wide, relax.const(zero, "int32")))
@@ -53,13 +53,13 @@ def _wide(data: Expr, zero: int, emit: Emit) -> Expr:
 
 
 class Requantization:
-    """The rewrites of one block that keep bytes bytes."""
+    """Rewrites of one block that keep values in bytes."""
 
     def __init__(self, bindings: Bindings) -> None:
         self._bindings = bindings
 
     def rewrite(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-        """Return the same value by way of bytes. None where it stays as it is."""
+        """Return the same value, computed from bytes. None leaves the value unchanged."""
         name = operator_name(value)
         if name in _MOVES and str(value.ty.dtype) == "float32":
             return self._moved(value, emit)
@@ -70,7 +70,7 @@ class Requantization:
         return None
 
     def _widened(self, value: Expr, emit: Emit) -> Expr | None:
-        """Numbers of the unsigned bytes that signed ones are made of."""
+        """Dequantize the unsigned bytes from which signed bytes are made."""
         tensor = quantized(self._bindings, value)
         if tensor is None or not isinstance(tensor.zero, int):
             return None
@@ -78,13 +78,13 @@ class Requantization:
         return None if source is None else _wide(source, tensor.zero + SHIFT, emit)
 
     def _moved(self, value: Expr, emit: Emit) -> Expr | None:
-        """Move bytes, and dequantize then."""
+        """Move the bytes, then dequantize them."""
         tensor = quantized(self._bindings, value.args[0])
         if tensor is None or not isinstance(tensor.zero, int):
             return None
         if array_of(self._bindings.value_of(tensor.data)) is not None:
             return None
-        # A maximum is that of the bytes where the scale is positive.
+        # Only with a positive scale is the maximum the dequantized maximum of the bytes.
         if tensor.scale is not None and not tensor.scale > 0:
             return None
         tensor = unsigned(self._bindings, tensor, emit)
@@ -95,7 +95,7 @@ class Requantization:
         return relax.op.multiply(emit(single), relax.const(tensor.scale, "float32"))
 
     def _rounded(self, value: Expr, emit: Emit) -> Expr | None:
-        """Round to bytes: what was dequantized from the same ones is them."""
+        """Round to bytes, or return the bytes whose dequantization the rounding undoes."""
         dtype = str(value.ty.dtype)
         low, high = RANGES[dtype]
         clip = self._bindings.call_of(value.args[0], "relax.clip")
@@ -125,7 +125,7 @@ class Requantization:
         return _signed(emit(relax.op.astype(rounded, "uint8")), emit)
 
     def _unrounded(self, scaled: Expr, zero: int, dtype: str, emit: Emit) -> Expr | None:
-        """The bytes that a tensor, divided by its scale, was dequantized from."""
+        """Return the bytes whose dequantization a division by the same scale undoes, or None."""
         divided = self._bindings.call_of(scaled, "relax.divide")
         tensor = None if divided is None else quantized(self._bindings, divided.args[0])
         if divided is None or tensor is None or not isinstance(tensor.zero, int):
@@ -142,7 +142,7 @@ class Requantization:
 
 
 def _signed(data: Expr, emit: Emit) -> Expr:
-    """Signed bytes from unsigned ones."""
+    """Make signed bytes from unsigned bytes."""
     wide = emit(relax.op.astype(data, "int32"))
     wide = emit(relax.op.subtract(wide, relax.const(SHIFT, "int32")))
     return relax.op.astype(wide, "int8")

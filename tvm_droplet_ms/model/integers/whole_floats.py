@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole numbers that stay floats: a kernel need not make bytes of what it dequantizes next."""
+"""Whole numbers that stay floats, because the kernel that rounds them dequantizes them next."""
 
 import math
 
@@ -19,18 +19,18 @@ _ELEMENTWISE = {
 }
 
 _MOST_ZERO = 1 << 23
-"""The largest zero point that float32 subtracts exactly."""
+"""Largest zero point that float32 subtracts exactly."""
 
 _PRODUCTS = (*CONVOLUTIONS, "relax.matmul")
 
 
 def keep_whole_floats() -> tvm.transform.Pass:
-    """Make a pass that leaves out bytes which only the kernel that makes them reads.
+    """Make a pass that removes conversions to bytes that only their own kernel reads.
 
-    What was rounded and limited to the range of a byte is a whole number. Made a byte, widened, and
-    moved by the zero point, it is that number less the zero point, exactly, in any of the types.
-    What is stored for another kernel (``is_stored``) stays bytes. Returns the pass. It is for a
-    prepared graph, whose layout stays.
+    A value that was rounded and clipped to the range of a byte is a whole number. Converting it to
+    a byte, widening it and subtracting the zero point is exact in all of these types, and so is
+    subtracting the zero point from the float. Values that are stored for another kernel
+    (``is_stored``) stay bytes. Returns the pass. Run it on a prepared graph, whose layout is final.
     """
 
     def make_rewrite(bindings: Bindings) -> Rewrite:
@@ -47,7 +47,7 @@ def keep_whole_floats() -> tvm.transform.Pass:
 
 
 def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, int] | None:
-    """The whole floats that bytes are made of for one reader, and the zero point; or None."""
+    """Return the whole floats behind bytes that have one reader, and the zero point; or None."""
     if operator_name(value) != "relax.astype" or str(value.ty.dtype) != "float32":
         return None
     reader, data, zero = var, value.args[0], 0
@@ -79,7 +79,7 @@ def _is_read_by(bindings: Bindings, data: Expr, reader: Var) -> bool:
 
 
 def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
-    """True if what becomes bytes was rounded, and limited to what they hold."""
+    """True if the operand of a conversion to bytes was rounded and clipped to their range."""
     low, high = -math.inf, math.inf
     value = bindings.value_of(narrow.args[0])
     while (bounds := _bounds(bindings, value)) is not None:
@@ -96,7 +96,7 @@ def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
 
 
 def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
-    """What an operator limits numbers to; None for one that does not limit them."""
+    """Return the bounds of an operator that limits numbers, or None for other operators."""
     name = operator_name(value).removeprefix("relax.")
     if name == "nn.relu":
         return 0.0, math.inf
@@ -109,10 +109,10 @@ def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
 
 
 def is_stored(bindings: Bindings, var: Var) -> bool:
-    """True if the kernel of another product adds a value, which is stored for it.
+    """True if a value is stored because the kernel of another product adds it.
 
-    Of two products that are added, ``FuseOps`` adds to the one whose term is bound earlier.
-    ``var``: bound in the block.
+    ``FuseOps`` fuses the sum of two products with the product whose term is bound earlier. ``var``:
+    bound in the block.
     """
     order = list(bindings.values)
     current = var
@@ -129,7 +129,7 @@ def is_stored(bindings: Bindings, var: Var) -> bool:
 
 
 def _is_of_product(bindings: Bindings, expr: Expr) -> bool:
-    """True if a product's kernel makes a value for one reader."""
+    """True if the kernel of a product computes a value that has one reader."""
     while isinstance(expr, relax.Var) and bindings.only_user(expr) is not None:
         value = bindings.values.get(expr)
         if value is None:
@@ -144,7 +144,7 @@ def _is_of_product(bindings: Bindings, expr: Expr) -> bool:
 
 
 def _tensors(bindings: Bindings, value: Expr) -> list[Var]:
-    """The operands of a call that are not known."""
+    """Return the operands of a call that are not constant."""
     return [
         each
         for each in value.args

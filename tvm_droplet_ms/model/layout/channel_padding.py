@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output channels of convolutions, and columns of matmuls, that no vector divides.
+"""Padding of output channels and matmul columns that are not multiples of the vector length.
 
-1000 classes are such ones, and the 257 frequencies of a Fourier transform of 512 samples: as a
-matmul it took 5.2 ms, and with 272 columns 1.0 (float64, 101 frames, one thread of a Zen 5).
+Examples are 1000 classes, and the 257 frequencies of a Fourier transform of 512 samples. As a
+matmul, this transform took 5.2 ms, and with 272 columns 1.0 ms (float64, 101 frames, one thread of
+a Zen 5).
 """
 
 from math import prod
@@ -18,20 +19,22 @@ from ..layers import CONVOLUTIONS, convolution_like, layouts_of
 from ..rewriting import Emit, binding_pass
 
 VECTOR = 16
-"""The floats of the widest vectors. Tiles are divisors of the channels, so that only of multiples
-of it all lanes of such vectors can be used."""
+"""Number of floats in the widest vectors. Tiles are divisors of the channels, so only multiples of
+this number can use all lanes of such vectors."""
 
 TILES_OF_EIGHTS = (24, 40)
-"""Channels that vectors of eight floats make good tiles of. Padded to 32 and 48, they took 1.35 and
-1.16 times as long on AVX2; 56 and 88, of a prime, 0.60 and 0.57 times as 64 and 96."""
+"""Numbers of channels whose multiples make good tiles of eight-float vectors. On AVX2, 24 channels
+padded to 32 took 1.35 times as long, and 40 padded to 48 took 1.16 times. In contrast, 64 and 96
+channels took 0.60 and 0.57 times as long as 56 and 88, which are a prime number of vectors."""
 
 LARGEST_GROWTH, EASY_GROWTH = 1.34, 1.06
-"""The work grows by this factor at most, and by the second for a multiple with more tiles. With 116
-channels, 16 layers of a ShuffleNet took 1.7 ms, and with 128 0.4 (one thread of a Zen 5)."""
+"""The largest factor by which the work may grow, and the largest factor for a multiple with more
+tiles. With 116 channels, 16 layers of a ShuffleNet took 1.7 ms, and with 128 channels 0.4 ms (one
+thread of a Zen 5)."""
 
 LEAST_PIXELS, LEAST_PRODUCTS = 16, 24
-"""The pixels of the output, and the products of one of its elements. With fewer, reading the
-weights or cutting off the added channels takes as long as what is saved."""
+"""Least number of output pixels, and least number of products per output element. With fewer,
+reading the weights or slicing off the added channels takes as long as the padding saves."""
 
 _MATMUL = "relax.matmul"
 _UNARY = {
@@ -49,11 +52,11 @@ _REDUCTIONS = {f"relax.{name}" for name in ("mean", "max", "sum")}
 
 
 def padded_channels(channels: int, lanes: int = VECTOR) -> int:
-    """The channels to compute for so many.
+    """Return the number of channels to compute for a given number of channels.
 
-    ``channels``: positive. ``lanes``: the floats of a vector register. Returns the same where
-    vectors divide them, or where too many would have to be added. Otherwise the next multiple of 64
-    or 32 where that is near, since it has more tiles, or of 16.
+    ``channels``: positive. ``lanes``: number of floats in a vector register. Returns ``channels``
+    if vectors divide it, or if too many channels would have to be added. Otherwise returns the next
+    multiple of 64 or 32 if that is near, because it has more tiles, or else of 16.
     """
     if channels % VECTOR == 0:
         return channels
@@ -71,13 +74,13 @@ def padded_channels(channels: int, lanes: int = VECTOR) -> int:
 
 
 def pad_channels(lanes: int = VECTOR) -> tvm.transform.Pass:
-    """Make a pass that adds output channels to convolutions and matmuls that no vector divides.
+    """Make a pass that pads output channels of convolutions and matmuls to multiples of vectors.
 
-    The weights get channels of zeros, and a slice takes the added outputs away again. The slice
-    moves behind arithmetic by constants, activations, pools and depthwise convolutions, so that it
-    is small in the end and that the arithmetic is fused with the convolution. Returns the pass. It
-    changes convolutions of one group with channels last (NWC, NHWC or NDHWC) and constant weights,
-    and matmuls with a constant matrix on the right. ``lanes``: the floats of a vector register.
+    The weights get channels of zeros, and a slice removes the added outputs. The slice moves after
+    arithmetic with constants, activations, pools and depthwise convolutions. This makes it small,
+    and the arithmetic is fused with the convolution. Returns the pass. It rewrites convolutions of
+    one group with channels last (NWC, NHWC or NDHWC) and constant weights, and matmuls with a
+    constant matrix on the right. ``lanes``: number of floats in a vector register.
     """
     return binding_pass(
         "PadChannels", lambda bindings: _Padder(bindings, lanes).rewrite, [*CONVOLUTIONS, _MATMUL]
@@ -85,7 +88,7 @@ def pad_channels(lanes: int = VECTOR) -> tvm.transform.Pass:
 
 
 class _Padder:
-    """Pads the convolutions of a block, and moves the slices on."""
+    """Pads the layers of a block, and moves the slices towards the end."""
 
     def __init__(self, bindings: Bindings, lanes: int) -> None:
         self._bindings = bindings
@@ -153,7 +156,10 @@ class _Padder:
 def _with_added_columns(
     value: Expr, weights: "np.ndarray[Any, Any]", shape: tuple[int, ...], lanes: int
 ) -> Expr | None:
-    """A layer of that shape with outputs added on the last axis; None where that gains nothing."""
+    """Add outputs on the last axis of a layer; None if that gains nothing.
+
+    ``shape``: shape of the output.
+    """
     added = padded_channels(shape[-1], lanes) - shape[-1]
     few = prod(shape[:-1]) < LEAST_PIXELS or prod(weights.shape[:-1]) < LEAST_PRODUCTS
     if not added or few:
@@ -163,14 +169,14 @@ def _with_added_columns(
 
 
 def _has_channels_last(value: Expr) -> bool:
-    """True if a convolution is one of NHWC with weights of HWIO, or the like of W or DHW."""
+    """True for a convolution in NHWC with HWIO weights, and for NWC and NDHWC likewise."""
     data, kernel, out = layouts_of(value.attrs)
     axes = data[1:-1]
     return data == out == f"N{axes}C" and axes.isupper() and kernel == f"{axes}IO"
 
 
 def _keeps_channels(name: str, value: Expr) -> bool:
-    """True if an operator computes each channel, the last axis, by itself, and leaves it there."""
+    """True if an operator computes each channel separately, and keeps channels the last axis."""
     attrs = value.attrs
     if name in _POOLS:
         layout = str(attrs.layout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channel shuffles of the innermost axis, moved behind what computes each channel by itself."""
+"""Channel shuffles of the innermost axis, moved after operations on separate channels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ CHANNELS = 3
 class InnerShuffle:
     """A shuffle of the channels of an activation in NHWC.
 
-    ``source``: what is shuffled, of four constant extents. ``groups``: the groups that the channels
-    are split into before they are swapped.
+    ``source``: the shuffled activation, of four constant extents. ``groups``: number of groups into
+    which the channels are split before the swap.
     """
 
     source: Expr
     groups: int
 
     def origins(self) -> "np.ndarray[Any, Any]":
-        """The channel of the source that each shuffled channel is."""
+        """Return the source channel of each shuffled channel."""
         channels = np.arange(int(self.source.ty.shape[3]))
         ret: np.ndarray[Any, Any] = channels.reshape(self.groups, -1).T.ravel()
         return ret
 
     def emit(self, emit: Emit) -> Expr:
-        """Emit the shuffle but for its last operation, and return that."""
+        """Emit all operations of the shuffle except the last, and return the last."""
         batch, height, width, channels = static_shape(self.source) or ()
         split = (batch, height, width, self.groups, channels // self.groups)
         result = emit(relax.op.reshape(self.source, split))
@@ -48,17 +48,17 @@ class InnerShuffle:
 
 
 def inner_shuffle(value_of: Callable[[Expr], Expr], expr: Expr) -> InnerShuffle | None:
-    """Return the shuffle that an expression is.
+    """Return the shuffle that an expression computes, or None for other expressions.
 
-    ``value_of``: gives what an expression is bound to, as ``Bindings.value_of`` does. ``expr``: any
-    expression. None if it is not (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g) -> (N,
-    H, W, C).
+    ``value_of``: returns the value of an expression, as ``Bindings.value_of`` does. ``expr``: any
+    expression. A shuffle has the shapes (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g)
+    -> (N, H, W, C).
     """
     return _shuffle_of(value_of, expr, CHANNELS)
 
 
 def _shuffle_of(value_of: Callable[[Expr], Expr], expr: Expr, axis: int) -> InnerShuffle | None:
-    """Return the shuffle along an axis, as if that were the innermost one, or None."""
+    """Return the shuffle along an axis as if that were the innermost axis, or None."""
     joined = value_of(expr)
     swapped: Expr = value_of(joined.args[0]) if operator_name(joined) == RESHAPE else None
     split: Expr = value_of(swapped.args[0]) if operator_name(swapped) == TRANSPOSE else None
@@ -88,10 +88,10 @@ def shuffle_innermost() -> tvm.transform.Pass:
 
     A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to (N, g, C / g, H, W),
     swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no rule for reshapes,
-    so it turns the activation to NCHW before and to NHWC after it. With the shuffle in NHWC, those
-    transposes and the ones that this pass puts around it cancel each other
-    (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. It is for
-    models whose convolutions become NHWC next.
+    so it transposes the activation to NCHW before them and to NHWC after them. With the shuffle in
+    NHWC, these transposes and the transposes that this pass puts around the shuffle cancel each
+    other (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. Run
+    it on models whose convolutions become NHWC next.
     """
     return binding_pass("ShuffleInnermost", stateless(_rewrite), [TRANSPOSE])
 
@@ -99,12 +99,12 @@ def shuffle_innermost() -> tvm.transform.Pass:
 def sink_shuffles() -> tvm.transform.Pass:
     """Make a pass that moves channel shuffles in NHWC towards the next convolution.
 
-    A shuffle of ShuffleNet is between a grouped and a depthwise convolution. It moves behind
-    depthwise convolutions and elementwise operations with constants, whose weights are put into the
-    order of the channels before it, up to the next grouped convolution. Its kernel reads through
-    the shuffle (``model.kernels.groups.shuffled_convolution.read_shuffled``). A layer of one group
-    takes the shuffle into its weights. Returns the pass. A shuffle that several operations use
-    stays where it is.
+    In ShuffleNet, a shuffle is between a grouped and a depthwise convolution. It moves after
+    depthwise convolutions and elementwise operations with constants, up to the next grouped
+    convolution. Their weights and constants are permuted to the channel order before the shuffle.
+    The kernel of the grouped convolution reads through the shuffle
+    (``model.kernels.groups.shuffled_convolution.read_shuffled``). A layer of one group absorbs the
+    shuffle into its weights. Returns the pass. A shuffle that several operations use does not move.
     """
     return binding_pass("SinkShuffles", lambda bindings: _Sinking(bindings).rewrite, [RESHAPE])
 
@@ -144,16 +144,16 @@ class _Sinking:
 
 
 def _is_depthwise(layer: Any, channels: int) -> bool:
-    """True if a layer in NHWC has one input and one output channel in each group."""
+    """True for a layer in NHWC with one input and one output channel per group."""
     outputs = layer.weight.shape[layer.weight_output_axis]
     axes = (layer.input_axis, layer.output_axis)
     return axes == (CHANNELS, CHANNELS) and layer.groups == channels == outputs
 
 
 def _unshuffled(operand: Expr, places: "np.ndarray[Any, Any]") -> Expr | None:
-    """Return an operand for the channels before the shuffle.
+    """Return an operand in the channel order before the shuffle.
 
-    None if it is no constant, or of a higher rank.
+    None if it is not constant, or if its rank is higher than the activation's.
     """
     values = array_of(operand)
     if values is None:

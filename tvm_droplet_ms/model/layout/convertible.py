@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations in forms that ``ConvertLayout`` passes through, where it would stop or transpose."""
+"""Operations in forms that ``ConvertLayout`` converts without an error or a transpose."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ CLIP = "relax.clip"
 
 
 def _bound(expr: Expr) -> float | None:
-    """Return the value of a bound. None if it is no constant."""
+    """Return the value of a bound, or None if it is not constant."""
     if isinstance(expr, tvm.tirx.IntImm | tvm.tirx.FloatImm):
         return float(expr.value)
     return None
@@ -33,8 +33,8 @@ def _expand(_bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
         return None
     result = value.args[0]
     low, high = _bound(value.args[1]), _bound(value.args[2])
-    # With the bounds the wrong way round TVM gives the lower one, and a maximum and a minimum
-    # the upper one. With NaN neither comparison holds.
+    # With low > high, TVM's clip returns low, but a maximum and a minimum return high. With NaN,
+    # the comparison is false.
     if low is None or high is None or not low <= high:
         return None
     if low != -np.inf:
@@ -46,12 +46,13 @@ def _expand(_bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
 
 
 def expand_clips() -> tvm.transform.Pass:
-    """Make a pass that replaces each ``relax.clip`` between constants.
+    """Make a pass that replaces each ``relax.clip`` with constant bounds.
 
     ``ConvertLayout`` has no rule for ``relax.clip`` (``src/relax/op/tensor/unary.cc``): a ReLU6
-    between two convolutions would cost two transposes. Minimum and maximum with constants of rank 0
-    pass through, and fuse with the convolution before them. An infinite bound is left out. Returns
-    the pass. Only clips of float32 are replaced whose lower bound is not above the upper one.
+    between two convolutions would cost two transposes. It converts minimum and maximum with
+    constants of rank 0, and they fuse with the convolution before them. An infinite bound is left
+    out. Returns the pass. It replaces only float32 clips whose lower bound is not above the upper
+    bound.
     """
     return binding_pass("ExpandClips", stateless(_expand), [CLIP])
 
@@ -68,8 +69,8 @@ def drop_dropouts() -> tvm.transform.Pass:
 
     ``relax.nn.dropout`` returns the output and the mask. ``ConvertLayout`` stops at it with
     "Expected nested to match tuple" (``src/relax/op/nn/nn.cc`` registers it as a unary operation).
-    A dropout whose mask is used stays as it is, and so does its output, where the two are used
-    together. Returns the pass. It leaves the dropouts themselves as dead code.
+    A dropout whose mask is used stays, and so does its output if the two are used together. Returns
+    the pass. It leaves the dropouts themselves as dead code.
     """
     return binding_pass("DropDropouts", stateless(_drop), ["relax.nn.dropout"])
 
@@ -88,9 +89,9 @@ OTHERS = {
 
 
 def _full_rank(expr: Expr, rank: int) -> Expr:
-    """Put extents of 1 before those of a constant, so that its rank is `rank`.
+    """Prepend extents of 1 to the shape of a constant, so that its rank is `rank`.
 
-    A constant of rank 0 stays as it is: it has no layout.
+    A constant of rank 0 stays unchanged, because it has no layout.
     """
     values = array_of(expr)
     if values is None or not 0 < values.ndim < rank:
@@ -99,7 +100,7 @@ def _full_rank(expr: Expr, rank: int) -> Expr:
 
 
 def _has_negatives(expr: Expr) -> bool:
-    """True for floats and signed integers: TVM negates no others."""
+    """True for floats and signed integers, the only types that TVM negates."""
     return str(expr.ty.dtype).startswith(("float", "bfloat", "int"))
 
 
@@ -126,14 +127,14 @@ def _place(_bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
 
 
 def place_constants() -> tvm.transform.Pass:
-    """Make a pass that puts constant operands to the right and gives them full rank.
+    """Make a pass that moves constant operands to the right and gives them full rank.
 
-    ``ConvertLayout`` turns an activation back to NCHW where the left operand of an elementwise
-    operation is a constant, or where the constant has a lower rank than the activation
+    ``ConvertLayout`` converts an activation back to NCHW if the left operand of an elementwise
+    operation is a constant, or if the constant has a lower rank than the activation
     (``src/relax/op/tensor/binary.cc``, ``InferLayoutBinaryEwise``). So ``c + x`` becomes ``x + c``,
-    ``c - x`` becomes ``-x + c``, and a scale of shape (C, 1, 1) gets the shape (1, C, 1, 1).
-    Constants of rank 0 stay. ``c / x`` stays, and so does ``c - x`` of unsigned integers. Returns
-    the pass. The results are the same to the last bit.
+    ``c - x`` becomes ``-x + c``, and a scale of shape (C, 1, 1) gets the shape (1, C, 1, 1). The
+    pass does not change constants of rank 0, ``c / x``, or ``c - x`` of unsigned integers. Returns
+    the pass. The results are bitwise equal.
     """
     return binding_pass("PlaceConstants", stateless(_place), [*COMMUTATIVE, *OTHERS])
 
@@ -156,9 +157,9 @@ def _count_from_front(_bindings: Bindings, _var: Var, value: Expr, _emit: Emit) 
 def make_axes_positive() -> tvm.transform.Pass:
     """Make a pass that replaces negative axes of squeezes and transposes.
 
-    ``ConvertLayout`` writes out of bounds at a negative axis of ``relax.squeeze`` and stops with
-    "std::bad_alloc"; at one of ``relax.permute_dims`` it stops with "Invalid layout"
-    (``src/relax/op/tensor/manipulate.cc``). PyTorch's attention has the former. Returns the pass.
-    Tensors of unknown rank do not have negative axes: TVM refuses them.
+    At a negative axis of ``relax.squeeze``, ``ConvertLayout`` writes out of bounds and stops with
+    "std::bad_alloc". At a negative axis of ``relax.permute_dims``, it stops with "Invalid layout"
+    (``src/relax/op/tensor/manipulate.cc``). PyTorch's attention has such a squeeze. Returns the
+    pass. TVM rejects negative axes for tensors of unknown rank.
     """
     return binding_pass("MakeAxesPositive", stateless(_count_from_front), list(_WITH_AXES))

@@ -11,8 +11,8 @@ from ..layers import CONVOLUTIONS
 from .convertible import make_axes_positive
 from .transposes import merge_transposes, sink_transposes
 
-# LegalizeOps knows transposed convolutions in NCHW only. Without an entry of their own they would
-# follow their input.
+# LegalizeOps supports transposed convolutions only in NCHW. Without these entries they would follow
+# the layout of their input.
 LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
@@ -24,12 +24,12 @@ LAYOUTS = {
 
 
 def _forbids_conversion(value: Expr) -> bool:
-    """True if ``ConvertLayout`` stops at an operation, or makes a wrong one of it."""
+    """True if ``ConvertLayout`` stops at an operation, or converts it to a wrong operation."""
     name = operator_name(value)
     if name == "relax.nn.layer_norm":
-        # It permutes the axes, but not the scale and the shift of several axes.
+        # ConvertLayout permutes the axes, but not the scale and the shift of several axes.
         return len(value.attrs.axes) > 1
-    # The scale of an RMS norm it does not permute either.
+    # It does not permute the scale of an RMS norm either.
     return name in ("relax.nn.dropout", "relax.nn.rms_norm")
 
 
@@ -43,21 +43,21 @@ def _values(mod: IRModule) -> list[Expr]:
 
 
 def _can_convert(mod: IRModule) -> bool:
-    """True if there is a convolution to convert, and nothing that forbids it."""
+    """True if a module has a convolution, and no operation forbids the conversion."""
     values = _values(mod)
     has_convolutions = any(operator_name(value) in CONVOLUTIONS for value in values)
     return has_convolutions and not any(_forbids_conversion(value) for value in values)
 
 
 def _has_unknown_shapes(mod: IRModule) -> bool:
-    """True if there is a tensor whose shape is known at run time alone, as of a NonZero."""
+    """True if the shape of some tensor is known only at run time, as for a NonZero."""
     return any(
         isinstance(value.ty, relax.TensorType) and value.ty.shape is None for value in _values(mod)
     )
 
 
 def _converted(mod: IRModule) -> IRModule | None:
-    """The module in NHWC; None where ``ConvertLayout`` stops at a tensor of unknown shape."""
+    """Convert a module to NHWC; None if ``ConvertLayout`` stops at a tensor of unknown shape."""
     conversion = tvm.transform.Sequential(
         [make_axes_positive(), relax.transform.ConvertLayout(LAYOUTS)]
     )
@@ -72,16 +72,16 @@ def _converted(mod: IRModule) -> IRModule | None:
 def convert_layout() -> tvm.transform.Pass:
     """Make a pass that computes convolutions in NWC, NHWC and NDHWC, with weights as HWIO.
 
-    Output channels are innermost in all, so that every kernel can vectorize over them. The
-    weights are transposed by NumPy. Activations are transposed where the network enters and leaves
+    Output channels are innermost in all layouts, so that every kernel can vectorize over them.
+    NumPy transposes the weights. Activations are transposed where the network enters and leaves
     its convolutional part, and at each operation for which ``ConvertLayout``
     (``src/relax/transform/convert_layout.cc``) has no rule. The function's parameters and results
     keep their layouts.
 
-    Transposes and reshapes that follow each other are merged, in a module without convolutions
-    too. A module with a dropout, at which ``ConvertLayout`` stops, or an RMS norm or a layer norm
-    over several axes, of which it makes wrong ones, keeps its layout, and so does one with a
-    tensor whose shape is known at run time alone where ``ConvertLayout`` stops at that.
+    The pass merges successive transposes and reshapes, even in a module without convolutions. Three
+    kinds of modules keep their layout: modules with a dropout, at which ``ConvertLayout`` stops;
+    modules with an RMS norm or a layer norm over several axes, which it converts incorrectly; and
+    modules in which it stops at a tensor whose shape is known only at run time.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     folding = tvm.transform.Sequential(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reshapes between a product and what could be computed with it.
+"""Reshapes between a product and operations that could be fused with it.
 
-A frontend multiplies matrices of two axes, and adds and activates tensors of three; volumes may be
-convolved as images (``volumes``). ``FuseOps`` does not look through the reshape between them: a
-GELU and a residual are kernels of their own then, which read and write the whole tensor again.
+A frontend multiplies matrices of two axes, and adds and activates tensors of three axes. 3D
+convolutions may be computed in 2D (``volumes``). ``FuseOps`` does not look through the reshape
+between them: a GELU and a residual then become separate kernels, which read and write the whole
+tensor again.
 """
 
 import tvm
@@ -25,9 +26,9 @@ _BINARY = {
 
 
 def sink_reshapes() -> tvm.transform.Pass:
-    """Make a pass that moves reshapes of products behind the arithmetic that follows.
+    """Make a pass that moves reshapes of products after the arithmetic that follows them.
 
-    The other operand is reshaped in their place, which moves no element. Returns the pass.
+    It reshapes the other operand instead, which moves no element. Returns the pass.
     """
     return binding_pass("SinkReshapes", lambda bindings: _Sinking(bindings).rewrite, PRODUCTS)
 
@@ -52,7 +53,7 @@ class _Sinking:
         return None
 
     def _computed_before(self, value: Expr, emit: Emit) -> Expr | None:
-        """The reshape of what is computed of its operand."""
+        """Apply an operation before the reshape of its operand, and return the reshape, or None."""
         shape = static_shape(value)
         for place, operand in enumerate(value.args):
             product = self._product(operand)
@@ -69,12 +70,12 @@ class _Sinking:
         return None
 
     def _product(self, operand: Expr) -> Var | None:
-        """What is computed with a product, where an operand is the reshape of it."""
+        """Return the source of an operand that reshapes a result of a product, or None."""
         reshape = self._bindings.call_of(operand, RESHAPE)
         return None if reshape is None or reshape.args[0] not in self._products else reshape.args[0]
 
     def _reshaped(self, operand: Expr, shape: tuple[int, ...], product: Var, emit: Emit) -> Expr:
-        """The other operand in the shape of the product; None where it cannot be had so."""
+        """Return the other operand in the shape of the product, or None if that is impossible."""
         wanted, own = static_shape(product), static_shape(operand)
         values = array_of(self._bindings.value_of(operand))
         if wanted is None or own is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes moved behind what follows them, merged with others, and removed if they do nothing."""
+"""Transposes, moved after the operations that follow, merged, and removed if they do nothing."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,9 @@ BROADCAST = "relax.broadcast_to"
 
 
 def axes_of(call: relax.Call, rank: int) -> tuple[int, ...]:
-    """Return the axes of a ``relax.permute_dims``, counted from 0 upwards.
+    """Return the axes of a ``relax.permute_dims`` as nonnegative numbers.
 
-    ``rank``: the rank of its operand. Returns the operand's axis of
-    each axis of the result.
+    ``rank``: the rank of its operand. Returns the operand's axis for each axis of the result.
     """
     if call.attrs.axes is None:
         return tuple(reversed(range(rank)))
@@ -30,14 +29,14 @@ def axes_of(call: relax.Call, rank: int) -> tuple[int, ...]:
 def moves_data(shape: Sequence[int], axes: Sequence[int]) -> bool:
     """True if a transpose changes the order of elements in memory.
 
-    It does not if the axes of extents other than 1 stay in order.
+    It does not if the axes with extents other than 1 stay in order.
     """
     large = [axis for axis in axes if shape[axis] != 1]
     return large != sorted(large)
 
 
 def merged_reshape(bindings: Bindings, call: relax.Call) -> Expr | None:
-    """Return a reshape of what is reshaped before. None if there is nothing to merge."""
+    """Merge a reshape with the reshape before it. Returns None if there is nothing to merge."""
     inner = bindings.call_of(call.args[0], RESHAPE)
     source = call.args[0] if inner is None else inner.args[0]
     shape = static_shape(call)
@@ -71,12 +70,12 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
 
 
 def merge_transposes() -> tvm.transform.Pass:
-    """Make a pass that merges a transpose of a transpose into one, and a reshape of a reshape.
+    """Make a pass that merges two successive transposes into one, and two successive reshapes.
 
-    Two that cancel each other disappear, and so does a broadcast to the shape that is there. A
+    Two operations that cancel each other are removed, and so is a broadcast to the same shape. A
     transpose that moves no data, such as (1, 1, 1, C) to (1, C, 1, 1), becomes a reshape, which
-    costs nothing at run time. Returns the pass. It leaves the inner operations as dead code where
-    nothing else uses them.
+    costs nothing at run time. Returns the pass. It leaves inner operations without other users as
+    dead code.
     """
     return binding_pass("MergeTransposes", stateless(_rewrite), [NAME, RESHAPE, BROADCAST])
 
@@ -98,7 +97,7 @@ ELEMENTWISE = {
 
 
 class _Sinking:
-    """The rewrite of one function."""
+    """The rewrite of one block."""
 
     def __init__(self, bindings: Bindings) -> None:
         self._bindings = bindings
@@ -110,9 +109,10 @@ class _Sinking:
         self._splits: dict[Var, Var] = {}
 
     def _source(self, operand: Expr) -> Expr | None:
-        """Return what an operand is in NHWC.
+        """Return the NHWC source of an operand.
 
-        None if it is not transposed from there, or if something else needs the transpose.
+        None if the operand is not transposed from NHWC, or if another operation needs the
+        transpose.
         """
         call = self._bindings.call_of(operand, NAME)
         rank = 0 if call is None else call.ty.ndim
@@ -122,12 +122,12 @@ class _Sinking:
         return call.args[0] if self._passes_on.issuperset(users) else None
 
     def _operand(self, operand: Expr, rank: int) -> Expr | None:
-        """Return an operand in NHWC. None if it cannot be had without a transpose at run time."""
+        """Return an operand in NHWC, or None if that needs a transpose at run time."""
         if not isinstance(operand.ty, relax.TensorType) or operand.ty.ndim == 0:
             return None if isinstance(operand, relax.Var) else operand
         values = array_of(operand)
         if values is None:
-            # Of fewer axes than the result, it is broadcast along the first ones.
+            # An operand with fewer axes than the result is broadcast along the first axes.
             return self._source(operand) if operand.ty.ndim == rank else None
         axes = CHANNELS_LAST.get(rank)
         if axes is None or values.ndim != rank:
@@ -142,7 +142,7 @@ class _Sinking:
         return found if len(found) == len(moved) else None
 
     def _split_part(self, part: relax.TupleGetItem, emit: Emit) -> Expr | None:
-        """Return a part of what is split in NHWC. None if it is no part of such a split."""
+        """Return a part of a split in NHWC, or None if its split cannot move to NHWC."""
         split = self._bindings.call_of(part.tuple_value, SPLIT)
         source = None if split is None else self._source(split.args[0])
         if split is None or source is None:
@@ -157,7 +157,7 @@ class _Sinking:
         return emit(relax.TupleGetItem(self._splits[part.tuple_value], part.index))
 
     def rewrite(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-        """Return the transpose of the operation in NHWC."""
+        """Return the transpose of the same operation in NHWC, or None for other operations."""
         name = operator_name(value)
         if isinstance(value, relax.TupleGetItem):
             part = self._split_part(value, emit)
@@ -188,13 +188,12 @@ class _Sinking:
 
 
 def sink_transposes() -> tvm.transform.Pass:
-    """Make a pass that moves transposes from NHWC to NCHW behind the operations that follow them.
+    """Make a pass that moves transposes from NHWC to NCHW after the operations that follow them.
 
-    Behind an operation for which ``ConvertLayout`` has no rule, it goes on in NCHW up to the next
-    convolution. If there are only elementwise operations, pads, splits and concatenations up to
-    there, as behind a leaky ReLU or a channel shuffle, they give the same in NHWC, and the
-    transpose then meets the one in front of the convolution
-    (:func:`merge_transposes`). Returns the pass. A
-    transpose stays where anything else uses it too.
+    After an operation without a rule, ``ConvertLayout`` continues in NCHW up to the next
+    convolution. Elementwise operations, pads, splits and concatenations compute the same in NHWC.
+    If there are only such operations in between, as after a leaky ReLU or a channel shuffle, the
+    transpose meets the transpose in front of the convolution (:func:`merge_transposes`). Returns
+    the pass. A transpose with any other user does not move.
     """
     return binding_pass("SinkTransposes", lambda bindings: _Sinking(bindings).rewrite, [NAME])

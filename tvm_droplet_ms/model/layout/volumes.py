@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions over volumes that are convolutions over images.
+"""3D convolutions that can be computed as 2D convolutions.
 
-A kernel of one plane convolves each plane by itself, and one of a column of planes each pixel by
-itself. Networks of videos split their kernels so (Tran et al., "A Closer Look at Spatiotemporal
-Convolutions for Action Recognition", 2018, section 3.5).
+A kernel with one plane convolves each plane separately. A kernel with one pixel per plane convolves
+each pixel separately. Video networks split their kernels this way (Tran et al., "A Closer Look at
+Spatiotemporal Convolutions for Action Recognition", 2018, section 3.5).
 """
 
 import tvm
@@ -17,12 +17,12 @@ _VOLUMES = "relax.nn.conv3d"
 
 
 def flatten_volumes() -> tvm.transform.Pass:
-    """Make a pass that computes convolutions over volumes as ones over images where they are that.
+    """Make a pass that computes 3D convolutions as 2D convolutions where possible.
 
-    Kernels of images have known schedules, and spaces of fewer loops. Returns the pass. It changes
-    those in NDHWC of constant weights whose kernel has an extent of 1 along the depth, without
-    padding there; or along both other axes, without padding and with strides of 1 there. Those
-    with an extent of 0 stay.
+    2D kernels have known schedules, and design spaces with fewer loops. Returns the pass. It
+    rewrites convolutions in NDHWC with constant weights whose kernel has an extent of 1 along the
+    depth, without padding there. It also rewrites them if the kernel has an extent of 1 along both
+    other axes, without padding and with strides of 1 there. Convolutions with an extent of 0 stay.
     """
     return binding_pass("FlattenVolumes", stateless(_flatten), [_VOLUMES])
 
@@ -36,7 +36,7 @@ def _flatten(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
     is_known = layouts_of(attrs) == ("NDHWC", "DHWIO", "NDHWC")
     if not is_known or weights is None or shape is None or result is None:
         return None
-    if min(*shape, *result) < 1:  # To Relax's reshape, 0 is the extent that was there.
+    if min(*shape, *result) < 1:  # In Relax's reshape, 0 keeps the extent of the input.
         return None
     strides, dilation = [int(n) for n in attrs.strides], [int(n) for n in attrs.dilation]
     padding = [(int(attrs.padding[n]), int(attrs.padding[n + 3])) for n in range(3)]

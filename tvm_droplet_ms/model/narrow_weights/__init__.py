@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of floats and weights of a few bits, which stay packed in memory."""
+"""Products of floats with low-bit weights, which stay packed in memory."""

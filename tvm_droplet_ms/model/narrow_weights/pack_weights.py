@@ -18,8 +18,8 @@ from .scaled_integers import scaled_integers
 _MATMUL = "relax.matmul"
 
 MOST_ROWS = 7
-"""The most rows that a product with packed weights is bound by memory for. More rows are faster
-with float32."""
+"""Largest number of rows for which a product with packed weights is memory-bound. More rows are
+faster in float32."""
 
 _LEAST_COLUMNS, _LEAST_ELEMENTS = LANES, 1 << 12
 
@@ -27,10 +27,10 @@ _LEAST_COLUMNS, _LEAST_ELEMENTS = LANES, 1 << 12
 def pack_weights(*, has_vnni: bool = False) -> tvm.transform.Pass:
     """Make a pass that keeps weights of 2, 4 or 8 bits packed: for few rows, or rows of bytes.
 
-    For ``matmul(x, w)`` where ``w`` is computed of constant integers, scales and zero points, in
-    front of ``fold_constants``, which makes float32 of them. ``has_vnni``: whether the CPU has
-    AVX512_VNNI, by which rows that were rounded to bytes in blocks are multiplied. Returns the
-    pass.
+    It rewrites ``matmul(x, w)`` where ``w`` is computed from constant integers, scales and zero
+    points. Run it before ``fold_constants``, which turns these into float32. ``has_vnni``: whether
+    the CPU has AVX512_VNNI, which multiplies rows that were rounded to bytes in blocks. Returns
+    the pass.
     """
 
     def transform(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -97,10 +97,10 @@ def _packed_product(
 
 
 def _rounded_blocks(bindings: Bindings, x: Expr) -> tuple[Expr, Expr] | None:
-    """The integers and the scales that rows were rounded to in blocks; None for other rows.
+    """Return the integers and the scales of rows that were rounded in blocks; None for other rows.
 
-    As ``MatMulNBits`` with ``accuracy_level=4`` has them: the product of what was rounded, of
-    (..., blocks, rows of a block), and of scales of (..., blocks, 1).
+    ``MatMulNBits`` with ``accuracy_level=4`` has such rows: the product of rounded numbers of shape
+    (..., blocks, rows of a block) and scales of shape (..., blocks, 1).
     """
     value = bindings.value_of(x)
     scaled = bindings.call_of(value.args[0], "relax.multiply") if _is_reshape(value) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrices that a graph computes of constant integers, scales and zero points."""
+"""Matrices that a graph computes from constant integers, scales and zero points."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ from ..kernels.weights.packing import Array, Scaled
 from ..layout.transposes import axes_of
 
 _DEEPEST = 8
-"""The most operations between the integers and the matrix."""
+"""Maximum number of operations between the integers and the matrix."""
 
 
 def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Scaled | None:
-    """The integers, zero points and scales of a tensor of float32; None for any other tensor.
+    """Return the integers, zero points and scales of a float32 tensor; None for any other tensor.
 
-    ``depth``: the most operations, one after the other, that are looked through.
+    ``depth``: maximum number of successive operations to look through.
     """
     value = bindings.value_of(expr)
     name, shape = operator_name(value), static_shape(value)
@@ -42,14 +42,14 @@ def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Sc
             return None
         if name == "relax.multiply":
             return _like(found.numbers, found.zeros, found.scales * other)
-        # What is subtracted behind a scale is no zero point of the integers.
+        # A number that is subtracted after scaling is not a zero point of the integers.
         is_scaled = bool((found.scales != 1).any())
         return None if is_scaled else _like(found.numbers, found.zeros + other, found.scales)
     return Scaled(*(_moved(value, each, shape) for each in _parts(found)))
 
 
 def _integers(bindings: Bindings, expr: Expr) -> tuple[Array, Array] | None:
-    """Constant bytes, and what is subtracted from them as wider integers; None for others."""
+    """Return constant bytes and the numbers subtracted from them as wider integers, or None."""
     value = bindings.value_of(expr)
     array = array_of(value)
     if array is not None:
@@ -74,7 +74,7 @@ def _parts(found: Scaled) -> tuple[Array, Array, Array]:
 
 
 def _like(numbers: Array, zeros: Any, scales: Any) -> Scaled:
-    """Zero points and scales that broadcast to the integers, one for each."""
+    """Broadcast zero points and scales to the shape of the integers."""
     tables = (np.broadcast_to(each, numbers.shape) for each in (zeros, scales))
     return Scaled(numbers, *tables)
 
@@ -86,7 +86,7 @@ def _moved(value: relax.Call, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _dequantized(bindings: Bindings, value: relax.Call) -> Scaled | None:
-    """What ``relax.dequantize`` makes of constants: scales and zero points are along an axis."""
+    """Match a ``relax.dequantize`` of constants, whose scales and zero points are along an axis."""
     numbers, scale, zero = (array_of(bindings.value_of(each)) for each in value.args)
     if numbers is None or scale is None or zero is None or numbers.dtype.itemsize > 1:
         return None

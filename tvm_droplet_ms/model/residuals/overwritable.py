@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels whose result may be written over an operand.
 
-Each element of the operand is read once, for the element of the result at the same place, and each
-element of the result is written once.
+The kernel reads each element of the operand once, for the element of the result at the same place,
+and writes each element of the result once.
 """
 
 import math
@@ -20,15 +20,15 @@ from tvm.tirx import BufferStore, IntImm, PrimFunc, Var
 from ...design_space.screening.soundness import numbers_of, realizations
 
 MOST_ELEMENTS = 1 << 22
-"""The most elements of a result: the place of each is looked at."""
+"""Maximum number of elements of a result, because the place of each is checked."""
 
 
 def overwritable(kernel: PrimFunc) -> list[int]:
-    """The operands of a kernel that its result, the last parameter, may be written over.
+    """Return the operands that a kernel may overwrite with its result, the last parameter.
 
-    ``kernel``: scheduled or not. One block writes the result, each element once, and it alone reads
-    the operand, at the place that it writes. Returns the positions among the parameters; none where
-    the kernel is written in another way.
+    ``kernel``: scheduled or not. One block must write the result, each element once. Only this
+    block may read the operand, at the place that it writes. Returns positions among the parameters,
+    and an empty list for kernels of any other form.
     """
     if not len(kernel.params):
         return []
@@ -42,9 +42,10 @@ def overwritable(kernel: PrimFunc) -> list[int]:
 
 
 def overwriting(kernel: PrimFunc, operand: int) -> PrimFunc:
-    """A kernel that writes over an operand, and no longer to its last parameter.
+    """Make a kernel that writes over an operand, not to its last parameter.
 
-    ``operand``: one of ``overwritable``. The caller passes the operand in both places.
+    ``operand``: a position that ``overwritable`` returns. The caller passes the operand in both
+    places.
     """
     source, result = kernel.params[operand], kernel.params[-1]
 
@@ -55,7 +56,7 @@ def overwriting(kernel: PrimFunc, operand: int) -> PrimFunc:
 
 
 def _extents(buffer: Any) -> list[int] | None:
-    """The extents of a buffer; None where one is no number, or there are too many elements."""
+    """Return the extents of a buffer, or None if one is symbolic or there are too many elements."""
     extents = list(buffer.shape)
     if not all(isinstance(extent, IntImm) for extent in extents):
         return None
@@ -72,7 +73,7 @@ def _is_alike(operand: Any, result: Any) -> bool:
 
 
 def _writer(kernel: PrimFunc, result: Any) -> tuple[Any, list[Any]] | None:
-    """The block that consists of the only store to a result, and the loops around it."""
+    """Return the block whose body is the only store to a result, and the loops around it."""
     root = kernel.body
     if not isinstance(root, SBlockRealize) or len(root.block.match_buffers):
         return None
@@ -114,7 +115,7 @@ def _writes_once(realize: Any, loops: Sequence[Any], extents: Sequence[int] | No
             values[axis.var] = _numbers(value, values)
         places = [_numbers(index, values) for index in block.body.indices]
         is_run = _numbers(realize.predicate, values).astype(bool)
-    # An index that is looked up, or an operator that has no numbers here.
+    # The index is loaded from a buffer, or has an operator that `numbers_of` cannot evaluate.
     except (KeyError, AttributeError, FloatingPointError):
         return False
     place = np.zeros((), dtype="int64")
@@ -128,7 +129,7 @@ def _writes_once(realize: Any, loops: Sequence[Any], extents: Sequence[int] | No
 
 
 def _numbers(value: Any, values: Mapping[Var, np.ndarray]) -> np.ndarray:
-    """An expression in all iterations. Raises ``KeyError`` for a variable that is none of them."""
+    """Evaluate an expression in all iterations. Raises ``KeyError`` for any other variable."""
     found: list[Any] = []
     structural_walk(value, (Var, found.append))
     if not all(each in values for each in found):
@@ -137,7 +138,7 @@ def _numbers(value: Any, values: Mapping[Var, np.ndarray]) -> np.ndarray:
 
 
 def _is_read_there(kernel: PrimFunc, block: Any, operand: Any) -> bool:
-    """True if a block alone reads an operand, at the place that it writes."""
+    """True if only a given block reads an operand, at the place that it writes."""
     loads: list[Any] = []
     structural_walk(block.body, (TensorLoad, loads.append))
     own = [load for load in loads if load.source.same_as(operand)]
