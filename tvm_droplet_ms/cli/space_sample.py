@@ -83,7 +83,7 @@ def _target(given: str | None, mcpu: str | None) -> "Target":
 
 
 def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -> None:
-    """Raise ``ModelError``, with the names, for spaces with CPU rules on a target without a CPU."""
+    """Raise ``ModelError`` that names the spaces with CPU rules if the target is not a CPU."""
     from ..session.errors import ModelError
     from ..session.target import runs_on
 

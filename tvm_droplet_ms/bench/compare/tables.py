@@ -203,8 +203,7 @@ def _mean(samples: Sequence[Floats]) -> str:
 
 
 def _trials_to(fractions: Sequence[Floats], fraction: float) -> str:
-    """The geometric mean of the trials to a fraction, over the runs that reached it, and their share.
-    """
+    """The geometric mean of the trials to a fraction, over the runs that reach it; their share."""
     runs = [run >= fraction for of_space in fractions for run in of_space]
     reached = [int(run.argmax()) + 1 for run in runs if run.any()]
     if not reached:

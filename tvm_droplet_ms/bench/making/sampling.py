@@ -58,7 +58,7 @@ class Sampler:
         return self._drawn(self.space.draw(sketch))
 
     def near(self, places: Sequence[SpacePoint]) -> Drawn | None:
-        """Make one to four changes to a random point of `places`; None if the result is rejected."""
+        """Make one to four changes to a random point in `places`; None if the result is invalid."""
         sketch, point = self._generator.choice(places)
         for _ in range(self._generator.randint(1, MAX_CHANGES)):
             decision = self._generator.choice(self.layouts[sketch])
