@@ -127,9 +127,9 @@ def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) 
     ``expected``: the output. ``moved``: the outputs of runs whose inputs or weights were moved by
     rounding errors, or that rounded differently. ``scales``: the scale of each element; None for
     ``element_scales(expected)``. Returns, for each element, ``NOISE`` times the largest movement of
-    its row, relative to the scales. The row is along the last axis of at least ``ROW`` elements, or
-    is the whole output if there is no such axis. The result is infinite where one run was finite
-    and another was not.
+    its row, relative to the scales. Rows lie along the last axis with at least ``ROW`` elements; if
+    there is no such axis, the whole output is one row. The result is infinite where one run was
+    finite and another was not.
     """
     expected = np.asarray(expected)
     scales = element_scales(expected) if scales is None else scales

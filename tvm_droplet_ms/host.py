@@ -77,8 +77,8 @@ def parsed_target(target: str | Mapping[str, Any] | Target) -> Target:
 def check_offered(target: Target, instead: str = "tvm_droplet_ms.host.host_target()") -> None:
     """Check that this machine can run the kernels of a target.
 
-    ``instead``: the value to pass for this machine, for the message. Raises ``ValueError`` if the
-    target has vector extensions that this machine hides.
+    ``instead``: the expression for this machine's target, quoted in the error message. Raises
+    ``ValueError`` if the target has vector extensions that this machine hides.
     """
     if target.kind.name == "llvm" and (missing := missing_extensions(host_features(), target)):
         raise ValueError(
@@ -103,8 +103,8 @@ def offered_by(features: Mapping[str, bool], target: Target) -> Target:
     """Return a target with the vector extensions that a machine has.
 
     LLVM names a CPU by its model and assumes that it has all extensions of that model. A virtual
-    machine may hide some, usually AVX-512; a hidden instruction ends the process. A virtual machine
-    may also report an older model with fewer extensions, such as Sapphire Rapids without AMX.
+    machine may hide some, usually AVX-512; executing a hidden instruction ends the process. It may
+    also report an older model with fewer extensions, such as one without AMX for Sapphire Rapids.
 
     ``features``: the features of the machine; see ``host_features``.
     """
@@ -142,7 +142,7 @@ def unnamed_extensions(features: Mapping[str, bool], target: Target) -> list[str
 
 @cache
 def allows_tiles() -> bool:
-    """True if Linux lets this process use matrix tiles (AMX). The permission is permanent."""
+    """True if Linux lets this process use matrix tiles (AMX). It asks once, permanently."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0

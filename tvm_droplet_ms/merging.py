@@ -63,7 +63,7 @@ def merge_work_dirs(
     Returns
     -------
     merged : Merged
-        How many records there are.
+        The counts of the join.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from .measure import BuildStats, RunStats
 
 _DROPLET = ("Droplet/Generate", "Droplet/Notify")
-"""Profiler scopes of ``DropletStrategy``. They include the evolution that it runs from TVM."""
+"""Profiler scopes of ``DropletStrategy``. They include TVM's evolution if the strategy runs it."""
 
 _EVOLUTION = "EvoSearch/"
 """Prefix of the scopes of TVM's evolution."""

@@ -24,9 +24,10 @@ def main() -> None:
 
 
 def time_library(name: str) -> float:
-    """Seconds per call: the mean of 100 calls after 10 warm-up calls, by CUDA events, without TF32.
+    """Seconds per call: the mean of 100 calls after 10 warm-up calls, by CUDA events.
 
-    The convolution reads its input in NHWC ("channels last"), as the kernels do.
+    Float32 operations do not use TF32. The convolution reads its input in NHWC ("channels last"),
+    as the kernels do.
     """
     import torch
 

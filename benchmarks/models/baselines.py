@@ -78,7 +78,7 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int, precision: str = 
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
-        # By default, it computes in bfloat16 if the CPU can.
+        # By default, OpenVINO computes in bfloat16 if the CPU can.
         "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = openvino.Core().compile_model(str(model.onnx), "CPU", options)
@@ -137,7 +137,7 @@ def _executorch(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     loaded = portable_lib._load_for_executorch_from_buffer(buffer)
 
     def run(_kept: bytes = buffer) -> Arrays:
-        """Run the program. The default argument keeps its bytes alive, which the program reads."""
+        """Run the program. The default argument keeps the bytes alive that the program reads."""
         return [one.numpy() for one in loaded.forward(tensors)]
 
     return run
@@ -150,7 +150,7 @@ def _mnn(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     path = model.onnx.with_suffix(".mnn")
     command = ["-f", "ONNX", "--modelFile", str(model.onnx), "--MNNModel", str(path)]
     tools = Path(sys.executable).parent
-    # Otherwise it makes pip install an older protobuf, which breaks the import of onnx.
+    # Otherwise mnnconvert makes pip install an older protobuf, which breaks the import of onnx.
     own = {**os.environ, "PIP_NO_INDEX": "1"}
     subprocess.run([tools / "mnnconvert", *command], check=True, capture_output=True, env=own)
     graph = onnx.load(model.onnx, load_external_data=False).graph

@@ -49,7 +49,8 @@ HEADER = (
 """The columns of the table. A naive kernel has no schedule: its loops are compiled as written."""
 
 WRONG = 0.5
-"""The deviation from which outputs count as wrong: MNN 3.6.1 returns NaN for a quantized model."""
+"""The deviation from which outputs count as wrong. For example, MNN 3.6.1 outputs no valid numbers
+for a quantized model."""
 
 Result = dict[str, Any]
 

@@ -39,7 +39,7 @@ def time_programs(task: Task) -> dict[str, Any]:
         name: {"library": str(task.out / library)}
         for name, library in settings["libraries"].items()
     }
-    # By default, OpenVINO computes the parts of a quantized model that are not int8 in bfloat16.
+    # By default, OpenVINO computes the parts of a quantized model that are not 8-bit in bfloat16.
     # Time it in both precisions, so that the faster one counts.
     has_halves = settings["model"] in QUANTIZED_MODELS
     has_halves |= any(name.startswith(IN_BFLOAT16) for name in given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels that ``droplet-ms tune`` takes, and their tuning."""
+"""Loads and tunes the kernels of ``droplet-ms tune``."""
 
 import argparse
 import importlib
@@ -77,7 +77,7 @@ def tune_one(
     minutes_left: float,
     inputs: "Mapping[str, np.ndarray[Any, Any]] | None" = None,
 ) -> int:
-    """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
+    """Tune a kernel with the options of ``droplet-ms tune``; returns the exit status."""
     from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
 
     # Work directories of earlier versions store neither a target nor a tracker.

@@ -57,7 +57,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
         page = template.render(content=content, plots=plots)
-    # Only these three files come from outside; this module makes all other values.
+    # Only the three files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
         names = ", ".join((SETTINGS, MACHINE, RESULT))
         raise ReportError(

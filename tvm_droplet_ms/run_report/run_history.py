@@ -23,7 +23,7 @@ _POSTPROCESSORS = "EnterPostproc"
 
 
 class ReportError(ValueError):
-    """There is nothing to report; the message says why."""
+    """A report cannot be made; the message says why."""
 
 
 @dataclass(frozen=True)
