@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live benchmarks on this machine, each a command of its own.
+"""Live benchmarks on this machine, each a separate command.
 
-``compare`` compares search methods on kernels, ``models`` whole models with what they came from,
-``graphs`` searched graphs, and ``gpu`` tunes on a GPU that is at hand for minutes.
+``searches`` compares search methods on kernels, ``models`` compares tuned models with other
+runtimes, ``graphs`` compares searched graphs with their inputs, and ``gpu`` tunes on a GPU that is
+available only for minutes.
 """

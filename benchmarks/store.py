@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of child processes, kept as one JSON file each. Imports no TVM.
+"""Results of child processes, stored as one JSON file each. Imports no TVM.
 
-``ResultStore.get`` reads a finished result or starts a module of this package to make it. The
+``ResultStore.get`` reads a finished result, or starts a module of this package to make it. The
 module calls ``serve`` with the function that does the work.
 """
 
@@ -26,7 +26,7 @@ _CHILD = "--child"
 
 
 class ResultError(Exception):
-    """A kept result cannot be used; the message says why and what to do."""
+    """A stored result cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class ResultStore:
     folders: tuple[str, ...] = TUNING
 
     def get(self, name: str, module: str, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """Read a result, or make it in a process of its own.
+        """Read a result, or make it in a separate process.
 
         ``name``: the name of the file, without its suffix. ``module``: the module of this folder
-        that makes it. ``settings``: settings of the task, of JSON's types. Returns the child's
-        result with ``settings``, ``source``, ``finished`` (``time.time()``) and ``process_secs``,
-        the seconds of its process; None if there is no result. Raises ``ResultError`` if there is a
-        result of other settings or of other code.
+        that makes the result. ``settings``: the settings of the task, as JSON-compatible values.
+        Returns the child's result with ``settings``, ``source``, ``finished`` (``time.time()``) and
+        ``process_secs``, the seconds of its process; None if there is no result. Raises
+        ``ResultError`` if the stored result has other settings or comes from other code.
         """
         path = self.directory / f"{name}.json"
         done = self._read(path, settings)
@@ -100,9 +100,9 @@ class ResultStore:
 
 
 def _run_group(command: list[str], output: Any) -> int:
-    """Run a program. If this one is stopped meanwhile, kill it with all processes of its group.
+    """Run a program. If this process is stopped meanwhile, kill the program's process group.
 
-    Workers of TVM's pools that are left alone hold each other's pipes open and never end.
+    Orphaned workers of TVM's pools hold each other's pipes open and never end.
     """
     process = subprocess.Popen(
         command, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
@@ -147,13 +147,12 @@ def environment() -> str:
 
 
 def make_parser(doc: str, out: str, files: Sequence[str] = ()) -> ArgumentParser:
-    """A parser with the options of all commands that keep results.
+    """A parser with the options that all commands with stored results share.
 
-    ``doc``: the docstring of the command's module; the first paragraph describes it. ``out``: the
-    default of ``--out``. ``files``: options that take a file in place of what comes with the
-    package.
+    ``doc``: the docstring of the command's module; its first paragraph is the description. ``out``:
+    the default of ``--out``. ``files``: options for files that replace the shipped ones.
     """
-    # An exception lets _run_group end the child, which a signal alone would leave behind.
+    # Turn SIGTERM into an exception, so that _run_group kills the child.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = ArgumentParser(
         description=doc.split("\n\n")[0], formatter_class=ArgumentDefaultsHelpFormatter
@@ -172,7 +171,7 @@ def make_parser(doc: str, out: str, files: Sequence[str] = ()) -> ArgumentParser
 
 
 def given_files(args: argparse.Namespace) -> dict[str, str]:
-    """The absolute paths of the files that were given, by the names of the options."""
+    """The absolute paths of the given files, by the names of the options."""
     given = {name: vars(args).get(name) for name in ("prior", "known", "draft")}
     return {name: str(Path(path).resolve()) for name, path in given.items() if path}
 

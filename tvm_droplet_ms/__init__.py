@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Droplet search for Apache TVM's MetaSchedule.
 
-The public names, and the modules of this package, are imported when they are first used:
-``import tvm_droplet_ms`` imports no TVM. It registers the Relax pipeline ``droplet_tuning`` with
-TVM, whichever of the two is imported first.
+The public names and modules of this package are imported lazily, at first use:
+``import tvm_droplet_ms`` does not import TVM. It registers the Relax pipeline ``droplet_tuning``
+with TVM, in either import order.
 """
 
 import os
@@ -71,7 +71,7 @@ _MODULES_OF_NAMES = {
 
 
 def _modules() -> set[str]:
-    """The names of the modules directly below this package, but for ``__main__``."""
+    """The names of this package's direct submodules, except ``__main__``."""
     return {module.name for module in iter_modules(__path__)} - {"__main__"}
 
 
@@ -85,7 +85,7 @@ def _is_command() -> bool:
 try:
     check_versions()
 except ImportError as error:
-    # A command ends in a sentence, and imports this module before it can say one.
+    # A command reports errors in one sentence, but its own handler is not imported yet.
     if _is_command():
         sys.exit(f"droplet-ms: error: {error}")
     raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The difference of two sets of outputs: each element at the scale of its row. Imports no TVM."""
+"""The difference of two sets of outputs, relative to the scale of each row. Imports no TVM."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,29 +9,31 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 ROW = 8
-"""The fewest numbers other than 0 that say what the scale of a row is."""
+"""The minimum number of nonzero elements that determine the scale of a row."""
 
 SPREAD = 10.0
-"""A row's scale is at most so many times its lower quartile. Of normally distributed numbers, the
-largest of a few thousand is that; a fill value such as -1e9 is not of the scale of the others."""
+"""The maximum ratio of a row's scale to its lower quartile. The largest of a few thousand normally
+distributed numbers has this ratio. The limit keeps a fill value such as -1e9 from setting the
+scale."""
 
 NOISE = 16.0
-"""The difference that may be, in times of a movement by the inputs' rounding: sums in another order
-round a few times as much, and few movements are seen."""
+"""The allowed difference, as a multiple of the movement that rounding the inputs causes. Sums in
+another order have a few times this rounding error, and only a few movements are sampled."""
 
 _LEAST = float(np.finfo(np.float32).tiny)
-"""Smaller differences are those of denormals, which one side may take for 0."""
+"""The smallest difference that counts. Denormals differ by less, and one side may flush them to
+0."""
 
 
 def element_scales(expected: Array) -> Array:
-    """The scale that each element of an output is judged at.
+    """Return the scale at which each element of an output is judged.
 
-    A row is a line of elements along any axis. Its scale is the largest of its magnitudes, and at
-    most ``SPREAD`` times the lower quartile of those that are not 0; with fewer than ``ROW`` of
-    them it has none. An element has the least scale of the rows that it lies in, or its own
-    magnitude where that is larger. Where no row has a scale, the whole output is one row.
-    ``expected``: the output, of any shape. What is not finite is left out. Of the same shape, in
-    float64; 0 where the whole output is 0.
+    A row is a line of elements along any axis. Its scale is its largest magnitude, limited to
+    ``SPREAD`` times the lower quartile of its nonzero magnitudes. A row with fewer than ``ROW``
+    nonzero elements has no scale. The scale of an element is the smallest scale of the rows that
+    contain it, or its own magnitude if that is larger. Where no row has a scale, the whole output
+    is one row. ``expected``: the output, of any shape. Non-finite elements are ignored. The scales
+    have the same shape, in float64, and are 0 where the whole output is 0.
     """
     wide = np.asarray(expected, dtype=np.float64)
     magnitudes = np.where(np.isfinite(wide), np.abs(wide), 0.0)
@@ -47,8 +49,8 @@ def element_scales(expected: Array) -> Array:
 
 
 def _row_scales(magnitudes: Array, axis: int, fewest: int) -> Array:
-    """The scale of each row along an axis, which stays with an extent of 1; infinite for none."""
-    # Zeros and what is not finite come last in the order.
+    """The scale of each row along an axis, kept with extent 1; infinite for a row without one."""
+    # Sort zeros and non-finite elements last.
     ordered = np.sort(np.where(magnitudes > 0.0, magnitudes, np.nan), axis=axis)
     count = np.count_nonzero(magnitudes, axis=axis, keepdims=True)
     if not ordered.size:
@@ -59,14 +61,15 @@ def _row_scales(magnitudes: Array, axis: int, fewest: int) -> Array:
 
 
 def deviation(found: Array, expected: Array, scales: Array | None = None) -> float:
-    """The largest difference of two outputs, relative to the scale of the row.
+    """Return the largest difference of two outputs, relative to the scale of the row.
 
-    ``found``, ``expected``: the outputs. They are equal where both are NaN, or the same infinity.
-    ``scales``: the scale of each element; None for ``element_scales(expected)``. Where it is
-    infinite, nothing is compared. Returns the largest of ``|found - expected| / scale``. Infinite
-    where the shapes or the types differ, only one is finite somewhere, they differ where the scale
-    is 0, or booleans or integers of 32 or 64 bits differ: they are identifiers, indices and counts.
-    Integers of 8 bits are often quantized numbers, and have a scale.
+    ``found``, ``expected``: the outputs. Two NaNs are equal, and so are two infinities of the same
+    sign. ``scales``: the scale of each element; None for ``element_scales(expected)``. An element
+    of infinite scale is not compared. Returns the maximum of ``|found - expected| / scale``. The
+    result is infinite if the shapes or types differ, if only one output is finite at some element,
+    if the outputs differ where the scale is 0, or if booleans or integers of 32 or 64 bits differ:
+    those are identifiers, indices and counts. Integers of 8 bits are often quantized numbers and
+    have a scale.
     """
     found, expected = np.asarray(found), np.asarray(expected)
     if found.shape != expected.shape or found.dtype != expected.dtype:
@@ -90,7 +93,7 @@ def largest_deviation(
     """The largest deviation of two sets of outputs; see ``deviation``.
 
     ``scales``: the scale of each element of each output; None for ``element_scales``. Returns
-    infinite where the numbers of outputs differ.
+    infinity if the numbers of outputs differ.
     """
     if len(outputs) != len(expected):
         return float("inf")
@@ -100,16 +103,16 @@ def largest_deviation(
 
 
 def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: float = 0.0) -> Array:
-    """An array with each number moved by a rounding error, up or down by chance.
+    """Return an array with each number moved up or down at random by a rounding error.
 
-    ``rounding``: the error relative to the number. 0 for one unit in the last place. Numbers that
-    are 0 or not of a floating-point type stay.
+    ``rounding``: the error relative to the number; 0 for one unit in the last place. Zeros and
+    arrays of a type other than floating point stay unchanged.
     """
     if array.dtype.kind != "f":
         return array
     if rounding:
         signs = np.where(generator.random(array.shape) < 0.5, -rounding, rounding)
-        with np.errstate(invalid="ignore"):  # Infinity less infinity.
+        with np.errstate(invalid="ignore"):  # Infinity minus infinity.
             moved = array + array * signs.astype(array.dtype)
         return np.where(np.isfinite(array), moved, array)
     towards = np.where(generator.random(array.shape) < 0.5, -np.inf, np.inf)
@@ -119,13 +122,14 @@ def moved_by_rounding(array: Array, generator: np.random.Generator, rounding: fl
 
 
 def noise(expected: Array, moved: Sequence[Array], scales: Array | None = None) -> Array:
-    """The differences that are rounding, by how other runs of the same function moved.
+    """Estimate the differences due to rounding, from perturbed runs of the same function.
 
-    ``expected``: the output. ``moved``: the output of runs whose inputs or weights were moved by
-    rounding errors, or that rounded otherwise. ``scales``: the scale of each element; None for
+    ``expected``: the output. ``moved``: the outputs of runs whose inputs or weights were moved by
+    rounding errors, or that rounded differently. ``scales``: the scale of each element; None for
     ``element_scales(expected)``. Returns, for each element, ``NOISE`` times the largest movement of
-    its row, relative to the scales: the row along the last axis of at least ``ROW`` elements, or
-    the whole output. Infinite where a run was finite and another was not.
+    its row, relative to the scales. Rows lie along the last axis with at least ``ROW`` elements; if
+    there is no such axis, the whole output is one row. The result is infinite where one run was
+    finite and another was not.
     """
     expected = np.asarray(expected)
     scales = element_scales(expected) if scales is None else scales
@@ -148,7 +152,7 @@ def _is_exact(dtype: "np.dtype[Any]") -> bool:
 
 
 def _difference(found: Array, expected: Array) -> Array:
-    """The differences of two arrays of a shape, infinite where they are not finite alike."""
+    """Absolute differences of two arrays of one shape; infinite where unequal and not finite."""
     if _is_exact(found.dtype) and _is_exact(expected.dtype):
         return np.where(found == expected, 0.0, np.inf)
     left = np.asarray(found, dtype=np.float64)

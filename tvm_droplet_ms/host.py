@@ -20,25 +20,26 @@ from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 
 _COPIES, _COPY_SECS = 3, 0.01
-"""The least copies, and the least seconds, to time a working set for."""
+"""The minimum number of copies and the minimum seconds for which a working set is timed."""
 
 CPU_FEATURES = "tvm.codegen.llvm.GetHostCPUFeatures"
-"""TVM's global function that asks LLVM for the features that the system offers."""
+"""TVM's global function that asks LLVM for the CPU features of the host."""
 
 _EXTENSIONS = ("avx", "avx2", "avx512f", "fma", "f16c", "xop", "amx", "gfni", "vaes", "vpclmulqdq")
-"""How LLVM's names of x86's vector extensions start; those that others build on come first."""
+"""Prefixes of LLVM's names for x86 vector extensions. Extensions that others build on come
+first."""
 
 _ADDED = (
     *("avxvnni", "avx512vnni", "avx512bf16", "avx512fp16"),
     *("amx-tile", "amx-int8", "amx-bf16"),
 )
-"""The extensions that are added to a target whose CPU's name leaves them out."""
+"""The extensions to add to a target if its CPU name does not imply them."""
 
 _ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA = 158, 0x1023, 18
-"""Linux's system call to ask for the state of matrix tiles (``arch_prctl``, x86-64)."""
+"""The Linux system call that requests the matrix-tile state (``arch_prctl``, x86-64)."""
 
 _PAGE = 4096
-"""Bytes of a page of memory, a multiple of every vector and cache line."""
+"""Bytes in a memory page, a multiple of every vector and cache-line size."""
 
 
 def host_target(mcpu: str | None = None) -> Target:
@@ -46,8 +47,8 @@ def host_target(mcpu: str | None = None) -> Target:
 
     ``mcpu``: LLVM's name of the CPU to generate code for; None for this one. Returns kind ``llvm``,
     with the number of physical cores as ``num-cores``, which MetaSchedule's parallelization rule
-    requires, and for this CPU ``mattr`` with what LLVM's name for it leaves out and without what is
-    hidden from this machine (``offered_by``).
+    requires. For this CPU, ``mattr`` adds the extensions that its LLVM name does not imply and
+    removes the extensions that this machine hides (``offered_by``).
     """
     target = {"kind": "llvm", "num-cores": cpu_count(logical=False)}
     if mcpu is not None:
@@ -57,7 +58,7 @@ def host_target(mcpu: str | None = None) -> Target:
 
 
 def parsed_target(target: str | Mapping[str, Any] | Target) -> Target:
-    """The target that a user passed. Raises ``ValueError`` if TVM does not know it."""
+    """Parse the target that a user passed. Raises ``ValueError`` if TVM does not know it."""
     if isinstance(target, Target):
         return target
     try:
@@ -65,7 +66,7 @@ def parsed_target(target: str | Mapping[str, Any] | Target) -> Target:
     # TVM raises several types for a target that it does not know.
     except Exception as error:
         example = '{"kind": "llvm", "mcpu": "haswell"}'
-        # Of a word, TVM says that it is no kind of code generator, or that options moved.
+        # TVM's message for a plain word does not help: it names code generators or moved options.
         reason = f"expected a kind such as 'llvm', or a description such as '{example}'"
         if not isinstance(target, str) or target.startswith("{"):
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -76,8 +77,8 @@ def parsed_target(target: str | Mapping[str, Any] | Target) -> Target:
 def check_offered(target: Target, instead: str = "tvm_droplet_ms.host.host_target()") -> None:
     """Check that this machine can run the kernels of a target.
 
-    ``instead``: what to pass for this machine. Raises ``ValueError`` if the target has vector
-    extensions that this machine hides.
+    ``instead``: the expression for this machine's target, quoted in the error message. Raises
+    ``ValueError`` if the target has vector extensions that this machine hides.
     """
     if target.kind.name == "llvm" and (missing := missing_extensions(host_features(), target)):
         raise ValueError(
@@ -87,9 +88,9 @@ def check_offered(target: Target, instead: str = "tvm_droplet_ms.host.host_targe
 
 
 def host_features() -> dict[str, bool]:
-    """LLVM's names of features of CPUs, and whether this machine has each; empty if not known.
+    """LLVM's names of CPU features, and whether this machine has each; empty if unknown.
 
-    Matrix tiles (AMX) count where Linux lets this process use them.
+    Matrix tiles (AMX) count only if Linux lets this process use them.
     """
     tell = tvm_ffi.get_global_func(CPU_FEATURES, allow_missing=True)
     features = {} if tell is None else {str(name): bool(has) for name, has in tell().items()}
@@ -99,18 +100,18 @@ def host_features() -> dict[str, bool]:
 
 
 def offered_by(features: Mapping[str, bool], target: Target) -> Target:
-    """A target with the vector extensions that a machine has.
+    """Return a target with the vector extensions that a machine has.
 
-    LLVM names a CPU by its model, and takes it to have all that the model has. A virtual machine
-    may hide a part, AVX-512 for the most part: an instruction of it ends the process. It may also
-    report an older model, which has less than the machine: Sapphire Rapids without AMX.
+    LLVM names a CPU by its model and assumes that it has all extensions of that model. A virtual
+    machine may hide some, usually AVX-512; executing a hidden instruction ends the process. It may
+    also report an older model with fewer extensions, such as one without AMX for Sapphire Rapids.
 
-    ``features``: those of the machine; see ``host_features``.
+    ``features``: the features of the machine; see ``host_features``.
     """
     changed = target
     if added := [f"+{name}" for name in unnamed_extensions(features, target)]:
         changed = Target({**target.export(), "mattr": [*target.attrs.get("mattr", ()), *added]})
-    # One that is turned off turns off what builds on it, so that a few names suffice.
+    # Disabling an extension also disables the extensions that build on it: a few names suffice.
     for name in missing_extensions(features, target):
         if name in missing_extensions(features, changed):
             given = changed.attrs.get("mattr", ())
@@ -119,7 +120,7 @@ def offered_by(features: Mapping[str, bool], target: Target) -> Target:
 
 
 def missing_extensions(features: Mapping[str, bool], target: Target) -> list[str]:
-    """The vector extensions that a target has and a machine has not, the basic ones first."""
+    """The vector extensions that a target has and a machine lacks, basic extensions first."""
     absent = [
         str(name)
         for name in llvm_get_cpu_features(target)
@@ -130,9 +131,10 @@ def missing_extensions(features: Mapping[str, bool], target: Target) -> list[str
 
 
 def unnamed_extensions(features: Mapping[str, bool], target: Target) -> list[str]:
-    """The extensions in ``_ADDED`` that a machine has and a target has not.
+    """The extensions in ``_ADDED`` that a machine has and a target lacks.
 
-    They speed up products of bytes and of halves; the others of a newer model change little.
+    They speed up products of 8-bit integers and of half-precision numbers. Other extensions of a
+    newer model change little.
     """
     named = {str(name) for name in llvm_get_cpu_features(target)}
     return [name for name in _ADDED if features.get(name, False) and name not in named]
@@ -140,14 +142,14 @@ def unnamed_extensions(features: Mapping[str, bool], target: Target) -> list[str
 
 @cache
 def allows_tiles() -> bool:
-    """True if Linux lets this process use matrix tiles (AMX). It is asked once, for good."""
+    """True if Linux lets this process use matrix tiles (AMX). It asks once, permanently."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_STATE, _TILE_DATA)) == 0
 
 
 def tiles_note() -> str | None:
-    """Why matrix tiles are not used, where the CPU has them and Linux refuses them."""
+    """Explain why matrix tiles are not used; None unless the CPU has them and Linux refuses."""
     path = Path("/proc/cpuinfo")
     has_tiles = path.exists() and " amx_tile " in path.read_text()
     if not has_tiles or allows_tiles():
@@ -159,7 +161,7 @@ def tiles_note() -> str | None:
 
 
 def cpu_name() -> str:
-    """The name of the processor; "unknown" where Linux does not tell it."""
+    """The name of the processor; "unknown" if Linux does not report it."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith("model name"):
@@ -168,12 +170,12 @@ def cpu_name() -> str:
 
 
 def tvm_num_threads() -> int:
-    """The number of threads that a parallel kernel uses in this process, as TVM's runtime says.
+    """The number of threads that a parallel kernel uses in this process, from TVM's runtime.
 
-    On x86 it is half of the logical CPUs, unless the environment sets ``TVM_NUM_THREADS`` or
+    On x86 this is half of the logical CPUs, unless the environment sets ``TVM_NUM_THREADS`` or
     ``OMP_NUM_THREADS`` (``src/runtime/threading_backend.cc``, ``MaxConcurrency``).
     """
-    # The call starts TVM's pool, which binds the thread that calls to a CPU: one that ends.
+    # The call starts TVM's pool, which binds the calling thread to a CPU: use a temporary thread.
     with ThreadPoolExecutor(1) as thread:
         return int(thread.submit(tvm.runtime.num_threads).result())
 
@@ -182,10 +184,10 @@ def blas_gflops(num_threads: int, *, size: int = 1024, repeats: int = 10) -> flo
     """Measure the rate of NumPy's BLAS in float32 matrix multiplication.
 
     ``num_threads``: number of threads that BLAS may use. ``size``: number of rows and columns of
-    both operands. ``repeats``: number of timed multiplications, after one that is not timed.
-    Returns rate of the fastest multiplication in GFLOP/s (``2 * size**3`` operations each). Raises
+    both operands. ``repeats``: number of timed multiplications, after one untimed warm-up. Returns
+    the rate of the fastest multiplication in GFLOP/s (``2 * size**3`` operations each). Raises
     ``RuntimeError`` if threadpoolctl cannot limit the threads of NumPy's BLAS (such as Apple's
-    Accelerate). The rate would then be that of an unknown number of threads.
+    Accelerate), because an unknown number of threads would then set the rate.
     """
     rng = np.random.default_rng(0)
     lhs, rhs = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
@@ -212,17 +214,17 @@ def copy_bandwidth(working_set: int) -> float:
     Parameters
     ----------
     working_set : int
-        The bytes of source and destination together.
+        The total bytes of source and destination.
 
     Returns
     -------
     bandwidth : float
-        That of the fastest copy.
+        The bandwidth of the fastest copy.
 
     Notes
     -----
-    Both arrays start a page. NumPy aligns to 16 bytes, and with a destination that is not aligned
-    to 32, ``memcpy`` within L2 took 12 times as long on a Zen 3 core: 6 GB/s in place of 75.
+    Both arrays start at a page boundary. NumPy aligns to 16 bytes, and ``memcpy`` within L2 to a
+    destination not aligned to 32 bytes took 12 times as long on a Zen 3 core: 6 GB/s instead of 75.
     """
     elements = max(working_set // 8, 1)
     source, destination = _page_aligned(elements), _page_aligned(elements)
@@ -235,7 +237,7 @@ def copy_bandwidth(working_set: int) -> float:
 
 
 def _page_aligned(elements: int) -> np.ndarray:
-    """Ones in float32 that start a page. They are written, since the first touch is slow."""
+    """Page-aligned float32 ones. Writing them here keeps the slow first touch out of the timing."""
     room = np.ones(elements + _PAGE // 4, dtype=np.float32)
     start = -room.ctypes.data % _PAGE // 4
     return room[start : start + elements]

@@ -9,8 +9,9 @@ from typing import Any
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package (PEP 562) that imports names when first used.
 
-    ``package``: the name of the package. ``modules``: by public name the module that defines it,
-    relative to the package: ``".builder"``. Returns raises AttributeError for any other name.
+    ``package``: the name of the package. ``modules``: the defining module of each public name,
+    relative to the package: ``".builder"``. The returned function raises ``AttributeError`` for any
+    other name.
     """
 
     def get(name: str) -> Any:

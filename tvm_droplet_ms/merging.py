@@ -37,7 +37,7 @@ class Merged:
     records : int
         Records in the joined directory.
     repeated : int
-        Records left out, because one of the same schedule came before; the fastest is kept.
+        Duplicate records left out. Of the records of one schedule, only the fastest is kept.
     """
 
     records: int
@@ -50,27 +50,27 @@ def merge_work_dirs(
     """Join the databases of several work directories into a new one.
 
     Times of different targets, threads or machines cannot be compared: directories whose settings
-    differ are refused. Of a schedule that was measured in several, the fastest record is kept; one
-    that failed anywhere stays failed, since that is how a schedule of wrong outputs is marked.
+    differ are refused. If several directories measured a schedule, the fastest record is kept. A
+    schedule that failed anywhere stays failed, because a failure also marks wrong outputs.
 
     Parameters
     ----------
     work_dirs : Sequence[str | os.PathLike[str]]
-        The directories, at least one. They are not changed.
+        The directories, at least one. They stay unchanged.
     out : str | os.PathLike[str]
         The new directory.
 
     Returns
     -------
     merged : Merged
-        How many records there are.
+        The counts of the join.
 
     Raises
     ------
     MergeError
-        If a directory has no database, a damaged or torn one, or other settings than the first; if
-        there are records in `out`, or they could not all be written there; or if another process
-        tunes in one of them.
+        If a directory has no database, has a damaged or torn database, or has settings other than
+        the first directory's; if `out` already has records, or not all records could be written
+        there; or if another process tunes in one of the directories.
     """
     directories = [Path(work_dir) for work_dir in work_dirs]
     new = Path(out)
@@ -82,9 +82,9 @@ def merge_work_dirs(
     if (new / RECORDS).exists():
         raise MergeError(f"{new} has records already: name a new directory")
     with ExitStack() as held:
-        # Each once: a second lock of this process would find the first.
+        # Lock each directory once: a second lock by this process would conflict with the first.
         for directory in dict.fromkeys(path.resolve() for path in directories):
-            # One that cannot be written is written by nobody else of this user either.
+            # If this process cannot write a directory, no other process of this user can either.
             if os.access(directory, os.W_OK):
                 _hold(directory, held)
         settings = _same_settings(directories)
@@ -104,7 +104,7 @@ def _hold(directory: Path, held: ExitStack) -> None:
 
 
 def _best_records(directories: Sequence[Path]) -> tuple[list[TuningRecord], int]:
-    """The record to keep of each schedule, and how many there are in all directories."""
+    """The record to keep for each schedule, and the number of records in all directories."""
     best: dict[tuple[int, str], TuningRecord] = {}
     found = 0
     for directory in directories:
@@ -117,7 +117,7 @@ def _best_records(directories: Sequence[Path]) -> tuple[list[TuningRecord], int]
 
 
 def _write(new: Path, records: Sequence[TuningRecord], settings: str | None) -> None:
-    """Write records and settings to a directory without any."""
+    """Write records and settings to a directory that has no records."""
     if (new / RECORDS).exists():
         raise MergeError(f"{new} has records already: name a new directory")
     if settings is not None:
@@ -126,7 +126,7 @@ def _write(new: Path, records: Sequence[TuningRecord], settings: str | None) -> 
     try:
         _commit(new, records)
     except BaseException:
-        # So that it can be run again.
+        # Leave no records, so that the command can run again.
         for name in (RECORDS, WORKLOADS):
             (new / name).unlink(missing_ok=True)
         raise
@@ -139,7 +139,7 @@ def _commit(new: Path, records: Sequence[TuningRecord]) -> None:
         database.commit_tuning_record(
             TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
         )
-    # TVM does not look whether it could write.
+    # TVM does not check whether its writes succeeded.
     if lost_records(new, len(records)):
         free = shutil.disk_usage(new).free >> 20
         raise MergeError(
@@ -149,7 +149,7 @@ def _commit(new: Path, records: Sequence[TuningRecord]) -> None:
 
 
 def _same_settings(directories: Sequence[Path]) -> str | None:
-    """The settings of all directories; None where none has any."""
+    """The settings that all directories share; None if no directory has settings."""
     texts = {}
     for directory in directories:
         path = directory / SETTINGS
@@ -193,13 +193,13 @@ def _records(directory: Path) -> list[TuningRecord]:
 def _text(record: TuningRecord) -> str:
     """The trace and the target of a record, as text.
 
-    Not by ``TuningRecord.as_json``, which fails at the layout of a packed weight.
+    ``TuningRecord.as_json`` is unusable here: it fails at the layout of a packed weight.
     """
     return f"{save_json(record.trace.as_json())} {record.target}"
 
 
 def _rank(record: TuningRecord) -> float:
-    """In the order of keeping: a failure, then the fastest, then what was not measured."""
+    """Sort key for the record to keep: failures first, then by time, unmeasured records last."""
     secs = valid_secs(record.run_secs)
     if secs:
         return sum(secs) / len(secs)

@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.profiler import Profiler
 from .measure import BuildStats, RunStats
 
 _DROPLET = ("Droplet/Generate", "Droplet/Notify")
-"""Scopes of ``DropletStrategy``, which include TVM's evolution within it."""
+"""Profiler scopes of ``DropletStrategy``. They include TVM's evolution if the strategy runs it."""
 
 _EVOLUTION = "EvoSearch/"
 """Prefix of the scopes of TVM's evolution."""
@@ -27,10 +27,10 @@ Stats = TypeVar("Stats", BuildStats, RunStats)
 class TuningProfile:
     """Divides the time of tuning, with any strategy, builder and runner.
 
-    A context manager to tune in; entered more than once, it adds up. TVM's own scopes
-    (``ms.Profiler``) say how long it proposes, builds, runs, learns and stores; the statistics of a
-    ``WarmBuilder`` and a ``PromptRunner`` divide building and running further. Only the time within
-    the context counts, also where the builder and the runner were used before.
+    Tune inside this context manager; repeated entries add up. TVM's own scopes (``ms.Profiler``)
+    give the time for proposing, building, running, learning and storing. The statistics of a
+    ``WarmBuilder`` and a ``PromptRunner`` divide building and running further. Only the time inside
+    the context counts, even if the builder and the runner were used before.
 
     Parameters
     ----------
@@ -90,10 +90,10 @@ class TuningProfile:
             - "starting": from the start of the process to the first tuning.
             - "proposing": the search, TVM's evolution or ``DropletStrategy``.
             - "building", "exporting": the seconds of the build workers divided by their number;
-              with another builder than ``WarmBuilder``, "building" is all of its time.
-            - "running": loading and timing; with another runner than ``PromptRunner``, all of its
+              with a builder other than ``WarmBuilder``, "building" is all of its time.
+            - "running": loading and timing; with a runner other than ``PromptRunner``, all of its
               time.
-            - "waiting": the rest of the time for which TVM waited for builder and runner.
+            - "waiting": the remaining time for which TVM waited for builder and runner.
             - "cost model", "database": learning and storing.
             - "other": the time that no scope covers, such as the proposals of another strategy.
         """

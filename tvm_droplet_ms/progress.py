@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a search through its log: shows it on the console, and sums up each phase."""
+"""Follows a search through its log: shows it on the console and summarizes each phase."""
 
 import logging
 import math
@@ -23,7 +23,7 @@ _TVM_LOGGER = "tvm.s_tir.meta_schedule"
 class ProgressFormatter(logging.Formatter):
     """Formats each log record of the search as one plain line, for a terminal or a file.
 
-    A line has the seconds since the start, the rate of the task's best schedule if the record tells
+    A line has the seconds since the start, the rate of the task's best schedule if the record has
     it, and the message.
 
     Parameters
@@ -140,9 +140,9 @@ def quiet_tvm() -> Iterator[None]:
     """Keep MetaSchedule's next run from printing its tables and logs to the console.
 
     They still go to the files in ``<work_dir>/logs``, and warnings still go to the console. A run
-    gives its console handler the level of this logger, then sets the logger to ``DEBUG``
-    (``create_loggers`` in ``meta_schedule/logging.py``). So enter it for each run; the level that
-    the logger had is put back.
+    gives its console handler the level of TVM's logger, then sets the logger to ``DEBUG``
+    (``create_loggers`` in ``meta_schedule/logging.py``). So enter this context for each run. On
+    exit, the logger gets its previous level back.
     """
     logger_of_tvm = logging.getLogger(_TVM_LOGGER)
     level = logger_of_tvm.level

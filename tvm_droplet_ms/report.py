@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 
 def format_profile(parts: Mapping[str, float]) -> str:
-    """Format where the time of a run went, as a Markdown table.
+    """Format the parts of a run's time as a Markdown table.
 
-    ``parts``: seconds of each part. Returns a line per part with its seconds and its share, and a
-    line for the sum. All lines have the same width. There is no final newline.
+    ``parts``: seconds of each part. Returns one line per part, with its seconds and its share, and
+    a line for the sum. All lines have the same width. There is no final newline.
     """
     total = sum(parts.values())
     lines = [("part", "seconds", "share")]
@@ -19,10 +19,10 @@ def format_profile(parts: Mapping[str, float]) -> str:
 
 
 def shown_share(share: float) -> str:
-    """A share of what the machine can do, in percent.
+    """Format a share of the machine's peak rate, in percent.
 
-    The machine's rates are measured, and not by its fastest program: what goes beyond them has
-    reached them, and no more is said.
+    The peak rates are measured, but not with the fastest possible program. A share above 100% only
+    means that the rate was reached.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def shown_share(share: float) -> str:
     Returns
     -------
     text : str
-        Such as "62%", or ">=100%" from 1 on.
+        Such as "62%", or ">=100%" for shares of at least 1.
     """
     return ">=100%" if share >= 1.0 else f"{100 * share:.0f}%"
 

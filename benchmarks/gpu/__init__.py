@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short tuning run on a GPU that is at hand for minutes only; run ``... gpu --help``."""
+"""A short tuning run on a GPU that is available only for minutes; see ``... gpu --help``."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tune on a GPU for some minutes: ours beside TVM's, then random schedules for a prior.
 
-Each part is a process of its own with a cap in seconds, so that one that hangs or crashes costs its
-part only. Rows are on disk as they come, in ``OUT/rows.jsonl``; the databases of all parts are in
-``OUT/databases.tar.gz``, written anew after each part.
+Each part runs in a separate process with a time limit, so that a hang or a crash costs only that
+part. Each row is written to ``OUT/rows.jsonl`` at once. ``OUT/databases.tar.gz`` has the databases
+of all parts and is rewritten after each part.
 """
 
 import argparse
@@ -29,8 +29,8 @@ PARTS: Sequence[tuple[str, str, float]] = (
     ("dense_fp16", "droplet", 85),
     ("dense_fp16", "evolutionary", 85),
 )
-"""Workload, strategy, and the most seconds of it. On an H200 64 trials of the product took 89 s,
-and 48 of evolution's took 60."""
+"""Workload, strategy, and time limit in seconds. On an H200, 64 trials of the matrix product took
+89 s, and 48 trials of the evolutionary search took 60 s."""
 
 FIRST_SECS = 60.0
 WINNER_SECS = 60.0
@@ -41,12 +41,12 @@ CLOSING_SECS = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the parts; 1 if no kernel ran."""
+    """Run the parts. Returns 1 if no kernel ran."""
     return Run(parsed(argv)).run()
 
 
 def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options, with folders that exist."""
+    """Parse the options and create their folders."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=None, help="default: a temporary folder")
@@ -78,14 +78,14 @@ class Run:
         self._comparison = ["--no-comparison"] if args.no_comparison else []
 
     def run(self) -> int:
-        """The parts in order."""
+        """Run the parts in order."""
         if not self._first_kernel():
             self._rows.write("stopped", error="no compiler made a kernel that runs and is right")
             print("stopped: no kernel ran; see the rows of the first kernel", flush=True)
             return 1
         for workload, strategy, cap in PARTS:
             if self._is_wanted(f"{workload}-{strategy}"):
-                # The winners are worth more than the last part.
+                # Reserve time for the winners, which matter more than the last part.
                 cap = min(cap, self._left() - WINNER_SECS)
                 self._tune(workload, strategy, cap)
         if self._is_wanted("winners"):
@@ -106,7 +106,7 @@ class Run:
         return self._end - CLOSING_SECS - time.monotonic()
 
     def _first_kernel(self) -> bool:
-        """True if a compiler's kernels run; the parts then use it."""
+        """Find the first compiler whose kernels run, for use in all parts; False if none works."""
         chosen = self._args.work / CHOSEN
         chosen.unlink(missing_ok=True)
         for compiler in COMPILERS:
@@ -127,7 +127,7 @@ class Run:
         self.child(f"{workload}-{strategy}", command, cap)
 
     def child(self, part: str, command: Sequence[str], cap: float) -> None:
-        """Run a module for at most `cap` seconds; what it ends with is a row.
+        """Run a module for at most `cap` seconds, and write a row about its end.
 
         ``part``: the name of the part. ``command``: the module and its arguments.
         """
@@ -135,7 +135,7 @@ class Run:
             self._rows.write("part", name=part, ended="not begun: no time left")
             return
         begun = time.monotonic()
-        # A session of its own: its end takes the builders along.
+        # In a separate session, killing the process group also ends its builders.
         child = subprocess.Popen([sys.executable, "-m", *command], start_new_session=True)
         try:
             ended = f"status {child.wait(min(cap, max(1.0, self._left())))}"
@@ -153,7 +153,7 @@ class Run:
         self._keep_databases()
 
     def _keep_databases(self) -> None:
-        """Pack the databases; the old archive is replaced by a complete one."""
+        """Pack the databases; only a complete archive replaces the old one."""
         packed = self._args.out / "databases.tar.gz"
         unfinished = packed.with_suffix(".part")
         try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs what a machine with a GPU and without a network lacks, in folders small enough to carry.
 
-These packages, TVM's wheel, its FFI and XGBoost, for the machine's version of Python: TVM's
-compiler library is most of it, has no symbols to leave out, and is cut into pieces that
-are compressed, and unpacked, at the same time. Each folder has a copy of ``unpack.py``, which keeps
-what is carried, and starts the run once all of it is there.
+The archive has this project's packages and the wheels of TVM, its FFI and XGBoost, for the
+machine's Python version. Most of it is TVM's compiler library, which has no symbols to strip. The
+library is cut into pieces that are compressed, and later decompressed, in parallel. Each folder has
+a copy of ``unpack.py``, which stores the folder's files and starts the run once all are there.
 """
 
 import argparse
@@ -28,17 +28,17 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = ("tvm_droplet_ms", "benchmarks")
 LEFT_OUT = ("tvm/3rdparty/", "xgboost/testing/")
 OF_NO_USE = ("__pycache__", "spaces", "samples", "experience")
-"""Folders of these packages that the run does not read."""
+"""Folders of this project's packages that the run does not read."""
 
 XGBOOST = "xgboost-cpu==3.2.0"
-"""A twentieth of the size of the package with CUDA."""
+"""The package without CUDA, a twentieth of the size of the package with CUDA."""
 
 PIECES = 16
 PLATFORMS = ("2_28", "2_27", "2_24", "2_17")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make the archive, and print what each folder holds."""
+    """Make the archive, and print the size of each folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--python", default="3.12", help="the machine's (default: %(default)s)")
@@ -72,7 +72,7 @@ def _download(python: str, folder: Path) -> list[Path]:
 
 
 def _revision() -> str:
-    """The commit of this package, "+" if files differ from it; "unknown" outside of Git."""
+    """The commit of this project, with "+" if files differ from it; "unknown" outside of Git."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -81,9 +81,9 @@ def _revision() -> str:
 def pack(site: Path, out: Path, most: int, words: Mapping[str, str]) -> None:
     """Pack a folder of packages.
 
-    ``site``: the packages; the compiler library is taken out of it. ``out``: is made anew; pieces
-    of the same library that are there need not be compressed again. ``most``: the bytes that a
-    folder may have. ``words``: what ``unpack`` is to know.
+    ``site``: the packages; the compiler library is removed from it. ``out``: the output folder. It
+    is replaced, but its compressed pieces of the same library are reused. ``most``: the maximum
+    bytes per folder. ``words``: further entries of the manifest for ``unpack``.
     """
     library = (site / COMPILER).read_bytes()
     (site / COMPILER).unlink()
@@ -117,14 +117,14 @@ def pack(site: Path, out: Path, most: int, words: Mapping[str, str]) -> None:
 def _compressed(library: bytes) -> dict[str, bytes]:
     length = -(-len(library) // PIECES)
     parts = [library[start : start + length] for start in range(0, len(library), length)]
-    # LZMA releases the interpreter's lock.
+    # LZMA releases the GIL.
     with ThreadPoolExecutor() as threads:
         pieces = list(threads.map(lambda part: lzma.compress(part, preset=6), parts))
     return {f"compiler.{number:02}": piece for number, piece in enumerate(pieces)}
 
 
 def _pieces(out: Path, digest: str) -> dict[str, bytes]:
-    """The pieces of an earlier archive of the same library; none where it had another."""
+    """The pieces of an earlier archive of the same library; empty if there is none."""
     manifests = [json.loads(path.read_text()) for path in out.glob(f"*/{MANIFEST}")]
     if not manifests or any(manifest["sha256"] != digest for manifest in manifests):
         return {}

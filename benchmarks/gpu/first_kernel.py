@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial of whether kernels run: one matrix product by NVRTC or nvcc, against NumPy.
 
-``python -m ...gpu.first_kernel COMPILER --out OUT --work WORK`` writes ``WORK/compiler.json`` where
-they do.
+``python -m ...gpu.first_kernel COMPILER --out OUT --work WORK`` writes ``WORK/compiler.json`` if
+they run.
 """
 
 import json
@@ -22,11 +22,11 @@ COMPILERS: Sequence[str] = ("nvrtc", "nvcc")
 MODE = "TVM_CUDA_COMPILE_MODE"
 NAME = "small_dense"
 CHOSEN = "compiler.json"
-"""The file of the work folder that says how kernels run."""
+"""The file of the work folder that stores how kernels can be built."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Try a compiler; a row for each way."""
+    """Try a compiler, and write a row for each way to run its kernel."""
     parser = part_parser(__doc__)
     parser.add_argument("compiler", choices=COMPILERS)
     parser.add_argument("--no-comparison", action="store_true")
@@ -50,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def check(rows: Rows, target: Any, compiler: str, *, compares: bool) -> bool | None:
     """Run the product, in this process and through builder and runner.
 
-    ``rows``: gets a row for each way. ``compares``: whether the output is compared. False for a
-    stand-in whose kernels do nothing. Returns whether builds need all memory; None if kernels do
-    not run both ways.
+    ``rows``: receives a row for each way. ``compares``: whether to compare the output; False for a
+    stand-in whose kernels do nothing. Returns whether builds need all memory; None if the kernel
+    does not run both ways.
     """
     if _tried(rows, compiler, "here", partial(_here, target, compares)):
         for roomy in (False, True):
@@ -76,7 +76,7 @@ def _tried(rows: Rows, compiler: str, way: str, run: Callable[[], dict[str, Any]
 
 
 def _scheduled() -> Any:
-    """The product with a thread for each element."""
+    """The matrix product, scheduled with one thread per output element."""
     from tvm.s_tir import Schedule
 
     schedule = Schedule(make_module(WORKLOADS[NAME]))
@@ -99,7 +99,7 @@ def _here(target: Any, compares: bool) -> dict[str, Any]:
 
 
 def _measured(target: Any, roomy: bool) -> dict[str, Any]:
-    """Through the builder's and the runner's processes, twice: the first starts them."""
+    """Measure with the builder and the runner, twice, because the first turn starts the workers."""
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.meta_schedule.builder import BuilderInput
     from tvm.s_tir.meta_schedule.runner import RunnerInput

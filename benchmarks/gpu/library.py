@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times cuBLAS and cuDNN through PyTorch: reads names of workloads, answers a line for each.
+"""Times cuBLAS and cuDNN through PyTorch: reads workload names and answers with one line each.
 
-A process of its own, so that PyTorch's libraries and TVM's do not meet in one.
+It runs as a separate process, which keeps PyTorch's libraries apart from TVM's.
 """
 
 import json
@@ -14,7 +14,7 @@ CALLS = 100
 
 
 def main() -> None:
-    """Answer ``{"seconds": ...}`` or ``{"error": ...}`` for each name that is read."""
+    """Print ``{"seconds": ...}`` or ``{"error": ...}`` for each workload name on standard input."""
     for line in sys.stdin:
         try:
             answer: dict[str, Any] = {"seconds": time_library(line.strip())}
@@ -24,9 +24,10 @@ def main() -> None:
 
 
 def time_library(name: str) -> float:
-    """Seconds of a call, the mean of 100 after ten, by CUDA's events; float32 without TF32.
+    """Seconds per call: the mean of 100 calls after 10 warm-up calls, by CUDA events.
 
-    The convolution gets its input in NHWC ("channels last"), as the kernels do.
+    Float32 operations do not use TF32. The convolution reads its input in NHWC ("channels last"),
+    as the kernels do.
     """
     import torch
 
@@ -40,7 +41,7 @@ def time_library(name: str) -> float:
             return torch.matmul(data, weight)
     else:
         padding = WORKLOADS[name].arguments[7]
-        image = data.permute(0, 3, 1, 2)  # NHWC in memory: what PyTorch calls channels last.
+        image = data.permute(0, 3, 1, 2)  # NHWC in memory, which PyTorch calls channels last.
         kernel = weight.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
 
         def call() -> Any:

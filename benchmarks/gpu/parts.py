@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the GPU run share: options, the target, the builder and the runner."""
+"""Shared code of the GPU run's parts: options, the target, the builder and the runner."""
 
 import argparse
 from pathlib import Path
@@ -9,7 +9,7 @@ import psutil
 
 
 def part_parser(doc: str | None) -> argparse.ArgumentParser:
-    """A parser with where rows and work go, and the target. ``doc``: the part's docstring."""
+    """A parser with the output folder, work folder and target. ``doc``: the part's docstring."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
@@ -18,9 +18,9 @@ def part_parser(doc: str | None) -> argparse.ArgumentParser:
 
 
 def gpu_target(name: str) -> Any:
-    """The target of a name; "device" asks the card for its limits.
+    """The target with a name; "device" reads the limits of the card.
 
-    Raises ``RuntimeError`` if "device" is asked for and no CUDA device answers.
+    Raises ``RuntimeError`` for "device" if TVM finds no CUDA device.
     """
     import tvm
     from tvm.target import Target
@@ -36,11 +36,11 @@ def gpu_target(name: str) -> Any:
 
 
 def measuring(target: Any, workers: int | None, *, roomy: bool) -> dict[str, Any]:
-    """``fast_measure``, as it comes or with builds that may take all of the machine's memory.
+    """``fast_measure``, optionally without its limit on the memory of builds.
 
-    A build worker's address space is limited. CUDA's driver reserves more than it uses, so where a
-    build comes to load it, that may fail. ``workers``: build processes; None for one for each CPU.
-    ``roomy``: whether builds may take all memory.
+    A build worker's address space is limited. CUDA's driver reserves more memory than it uses, so a
+    build that loads the driver may fail. ``workers``: number of build processes; None for one per
+    CPU. ``roomy``: whether builds may take all of the machine's memory.
     """
     from tvm_droplet_ms.measure import WarmBuilder, fast_measure
     from tvm_droplet_ms.measure.build import export_shared_library

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the GPU run: one JSON object a line, on disk as soon as it is known."""
+"""Rows of the GPU run: one JSON object per line, written to disk at once."""
 
 import json
 import math
@@ -14,7 +14,7 @@ FILE = "rows.jsonl"
 
 
 def card() -> dict[str, str]:
-    """The name of the card, the driver and CUDA's version; "unknown" where nothing tells."""
+    """The name of the card, the driver version and the CUDA version; "unknown" if not reported."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     name, _, driver = next(iter(_output(query)), "").partition(", ")
     release = next(reversed(_output(["nvcc", "--version"])), "")
@@ -39,7 +39,7 @@ class Rows:
 
 
 def summary(folder: Path) -> str:
-    """The last part with timed rows: how many of each strategy, and the least seconds of each."""
+    """Summarize the last part with timed rows: count and minimum time of each strategy."""
     lines = (folder / FILE).read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["part"] in ("trial", "again")]
     if not rows:
@@ -57,7 +57,7 @@ def summary(folder: Path) -> str:
 
 
 def last_words(error: BaseException | str) -> str:
-    """The lines of an error that name it, or else its last ones, for a row."""
+    """Shorten an error for a row: the last lines that name an error, or else its last lines."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"[Ee]rror\b|Check failed", line)]

@@ -17,11 +17,11 @@ from .rows import Rows, card, last_words
 from .workloads import WORKLOADS
 
 STRATEGIES = ("droplet", "evolutionary", "random")
-"""``random`` measures random schedules that can be launched, until it is stopped."""
+"""``random`` measures launchable random schedules until it is stopped."""
 
 ENDLESS = 100_000
 RANDOM_BATCH = 2 * (os.cpu_count() or 1)
-"""Random schedules of a batch: the last one is lost where the time ends."""
+"""Number of random schedules per batch. The batch in progress is lost when the time ends."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def tune(args: argparse.Namespace) -> None:
-    """Tune the workload of the arguments; the database lies in ``WORK/WORKLOAD-STRATEGY``."""
+    """Tune the workload of the arguments, with the database in ``WORK/WORKLOAD-STRATEGY``."""
     from tvm.s_tir import meta_schedule as ms
     from tvm_droplet_ms.progress import quiet_tvm
 
@@ -48,7 +48,7 @@ def tune(args: argparse.Namespace) -> None:
     work = args.work / f"{args.workload}-{args.strategy}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    # TVM's cost model draws from NumPy's global generator until it is warm.
+    # TVM's cost model draws from NumPy's global generator during its warm-up.
     np.random.seed(args.seed)
     random.seed(args.seed)
     tools = measuring(target, args.workers, roomy=args.roomy)
@@ -83,7 +83,7 @@ def _strategy(name: str) -> Any:
         return name
     from tvm_droplet_ms import DropletStrategy
 
-    # The shipped prior and the shipped formulas are for CPUs; "auto" is what a user gets.
+    # The shipped prior and formulas are for CPUs. "droplet" keeps the defaults, as a user would.
     options: dict[str, Any] = {"explore_trials": ENDLESS, "explorer": "random"}
     return DropletStrategy(stop=None, **(options if name == "random" else {}))
 

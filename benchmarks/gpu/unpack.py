@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what ``archive.py`` packed, on the machine with the GPU, and starts the run there.
+"""Stores the folders of ``archive.py`` on the machine with the GPU, and starts the run there.
 
-A program of its own, of the standard library alone, that lies in each folder of the archive:
-``python3 FOLDER/unpack.py ARGUMENTS`` for one after the other. The run starts once all of it was
-carried; the arguments are those of the run, such as ``--out gpu``.
+This standalone program uses only the standard library. Each folder of the archive has a copy: run
+``python3 FOLDER/unpack.py ARGUMENTS`` for one folder after the other. The run starts once all
+folders are stored. ARGUMENTS are the arguments of the run, such as ``--out gpu``.
 """
 
 import ctypes
@@ -29,11 +29,11 @@ NEEDED = (
     *("cloudpickle", "filelock", "ml_dtypes", "numpy", "psutil", "rich", "scipy", "threadpoolctl"),
     "typing_extensions",
 )
-"""The modules that the machine has to have."""
+"""Modules that the machine must have."""
 
 
 def main() -> None:
-    """Keep a folder; unpack, and become the run, once all are there."""
+    """Store a folder. Once all are stored, unpack them and replace this process by the run."""
     begun = time.monotonic()
     folder = Path(__file__).resolve().parent
     manifest = json.loads((folder / MANIFEST).read_text())
@@ -51,7 +51,7 @@ def main() -> None:
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(kept / "site"), environment.get("PYTHONPATH", "")])
     )
-    # The package that was carried, and not that of a folder that the run is started in.
+    # Import the unpacked package, not a package in the current folder.
     environment |= {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
     secs = time.monotonic() - begun
     print(f"unpacked revision {manifest['revision']} in {secs:.0f} s", flush=True)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def refuse_unfit(python: str) -> None:
-    """End the program in words if this Python is of another version, or lacks a module."""
+    """Exit with a message if this Python has another version or lacks a module."""
     own = ".".join(map(str, sys.version_info[:2]))
     if own != python:
         sys.exit(
@@ -74,7 +74,7 @@ def refuse_unfit(python: str) -> None:
 
 
 def unpack(kept: Path, site: Path) -> None:
-    """Unpack a complete archive; ends the program in words if the library is broken."""
+    """Unpack a complete archive; exit with a message if the compiler library is corrupt."""
     manifest = json.loads((kept / MANIFEST).read_text())
     shutil.rmtree(site, ignore_errors=True)
     with tarfile.open(kept / PACKAGES) as packages:
@@ -89,7 +89,7 @@ def unpack(kept: Path, site: Path) -> None:
 
 
 def cuda_environment() -> dict[str, str]:
-    """The environment with CUDA's headers and libraries where TVM looks for them."""
+    """The environment in which TVM finds CUDA's headers and libraries."""
     environment = dict(os.environ)
     packages = [f"{path}/nvidia/cu13" for path in (sysconfig.get_path("purelib"),)]
     toolkits = ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-13*")), *packages]

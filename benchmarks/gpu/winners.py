@@ -17,11 +17,11 @@ from .workloads import WORKLOADS, check_winner, time_winner
 ROUNDS = 5
 LIBRARY = "library"
 CHECK_SECS, TIMING_SECS = 40.0, 20.0
-"""The most seconds of one winner's check, and of one timing."""
+"""The time limits, in seconds, of the check of one winner and of one timing."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compare and time; a row for each winner and round."""
+    """Compare and time the winners, and write a row per winner and round."""
     parser = part_parser(__doc__)
     parser.add_argument("--no-comparison", action="store_true")
     args = parser.parse_args(argv)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _time(rows: Rows, pool: Any, right: dict[tuple[str, str], Path]) -> None:
-    """Time the right ones and the library's in turns, each in a process of its own."""
+    """Time the correct winners and the library in turns, each in a separate process."""
     library = _Library()
     for turn in range(ROUNDS):
         for workload in dict.fromkeys(name for name, _ in right):
@@ -80,7 +80,7 @@ class _Library:
         )
 
     def ask(self, workload: str) -> dict[str, Any]:
-        """The seconds of a workload, or the error."""
+        """Return the seconds of a workload, or the error."""
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None and answers is not None
         if self._process.poll() is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads of the GPU run, their outputs by NumPy, and the runs of their kernels.
+"""The workloads of the GPU run, their NumPy references, and functions that run their kernels.
 
-Kernels run in worker processes: after a fault a card's process is lost.
+Kernels run in worker processes, because a fault on the card makes its process unusable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ WORKLOADS: Mapping[str, Layer] = {
     "dense_fp16": Layer("dense_fp16", "matmul", (1024, 1024, 1024, HALF, HALF)),
     "small_dense": Layer("small_dense", "matmul", (128, 128, 128)),
 }
-"""The workloads by name; ``small_dense`` is for a quick trial of the commands.
+"""The workloads by name; ``small_dense`` is for a quick test of the commands.
 
-The half precision one also sums in float16: with float32 sums TVM 0.27 builds only the schedules
-that store single elements ("tvm_access_ptr element type must match the source buffer").
+``dense_fp16`` also accumulates in float16: with float32 accumulation, TVM 0.27 builds only
+schedules that store single elements ("tvm_access_ptr element type must match the source buffer").
 """
 
 
@@ -43,14 +43,14 @@ def inputs(name: str, seed: int = 0) -> list[np.ndarray]:
 
 
 def output_type(name: str) -> str:
-    """The type of the elements of the output."""
+    """The dtype of the output."""
     workload = WORKLOADS[name]
     types = workload.arguments[3:] if workload.function == "matmul" else ()
     return str(types[1]) if types else "float32"
 
 
 def expected(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
-    """The output by NumPy, in float32."""
+    """Compute the output with NumPy in float32."""
     data, weight = (value.astype(np.float32) for value in values)
     if WORKLOADS[name].function == "matmul":
         return data @ weight
@@ -69,7 +69,7 @@ def error_of(result: np.ndarray, reference: np.ndarray) -> float:
 def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
     """Run a built workload on the card and compare it with NumPy.
 
-    Raises ``ValueError`` if an element is off.
+    Raises ``ValueError`` if the relative error exceeds the tolerance.
     """
     import tvm
 
@@ -95,14 +95,14 @@ def run_built(name: str, module: Any, *, compares: bool) -> dict[str, Any]:
 def check_winner(folder: Path, workload: str, target: str, library: Path, compares: bool) -> Any:
     """Build the best schedule of a database, write its library, and compare it with NumPy.
 
-    Returns ``{"error_relative": ...}``, with None where nothing is compared. Raises
-    ``RuntimeError`` if the database has no schedule, and ``ValueError`` if an element is off.
+    Returns ``{"error_relative": ...}``, with None if nothing is compared. Raises ``RuntimeError``
+    if the database has no schedule, and ``ValueError`` if the relative error exceeds the tolerance.
     """
     from tvm.s_tir import meta_schedule as ms
     from tvm_droplet_ms.measure.build import build_scheduled
     from tvm_droplet_ms.session.torn_database import mend_torn_end
 
-    # The search may have been stopped while it wrote.
+    # The search may have been stopped during a write.
     mend_torn_end(folder)
     database = ms.database.JSONDatabase(
         str(folder / "database_workload.json"), str(folder / "database_tuning_record.json")
@@ -117,7 +117,7 @@ def check_winner(folder: Path, workload: str, target: str, library: Path, compar
 
 
 def time_winner(workload: str, library: Path) -> float:
-    """The seconds of a call, by the card's clock."""
+    """The seconds per call, timed on the card."""
     import tvm
 
     device = tvm.cuda(0)
@@ -129,7 +129,7 @@ def time_winner(workload: str, library: Path) -> float:
 
 
 def _output_shape(workload: str) -> Sequence[int]:
-    """The shape of the output; the convolution keeps height and width."""
+    """The shape of the output; the convolution preserves height and width."""
     arguments = WORKLOADS[workload].arguments
     if WORKLOADS[workload].function == "matmul":
         return arguments[:2]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph search beside the import and the prepared graph."""
+"""Comparison of searched graphs with the imported and the prepared graph."""

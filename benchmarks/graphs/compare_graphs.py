@@ -5,11 +5,12 @@
 
 Every run searches the prepared graph of a model (``graph.optimize``) for some minutes. Then all
 kernels of all graphs get the same number of trials, and the graphs are timed in turns. Trials of
-the search count. It gives some kernels 32: with fewer the graphs are not compared alike.
+the search count. The search gives some kernels 32 trials, so ``--trials`` below 32 makes the
+comparison unequal.
 
-The speed in the table is the time of the better of the graphs as imported and as prepared over that
-of the graph that was found. A graph of the same outputs that is written by hand, and one whose
-matmuls TVM's ``CombineParallelMatmul`` has merged, are timed too where there is one.
+The speed in the table is the time of the faster of the imported and the prepared graph, divided by
+the time of the found graph. Two more graphs with the same outputs are timed if they exist: a
+hand-written graph, and a graph whose matmuls TVM's ``CombineParallelMatmul`` has merged.
 
 A finished run is a file in ``--out`` and is not repeated.
 """
@@ -43,12 +44,12 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run missing measurements and print the tables; return 1 if one failed."""
+    """Run missing measurements and print the tables. Returns 1 if a measurement failed."""
     args = parse_arguments()
     store = make_store(args, FOLDERS)
     runs: dict[str, list[dict[str, Any]]] = {}
     failures = 0
-    # All models once, before any gets another seed.
+    # Run all models with one seed before the next seed.
     for seed in args.seeds:
         for model in args.models:
             settings = {

@@ -12,7 +12,7 @@ from ..searches.compare_report import spread
 
 IMPORTED, PREPARED, FOUND, BY_HAND = "as imported", "prepared", "found", "by hand"
 COMBINED = "prepared, matmuls combined"
-"""The graphs of a run. TVM's ``CombineParallelMatmul`` makes the last one."""
+"""The names of a run's graphs. TVM's ``CombineParallelMatmul`` makes the last one."""
 
 SPEED_HEADER = (
     "model",
@@ -31,13 +31,13 @@ SPEED_HEADER = (
 )
 
 LEAST_DIFFERENCE = 0.05
-"""Two graphs whose times differ by less have no order that an estimate should get right."""
+"""The smallest relative difference in time at which two graphs count as ordered."""
 
 Run = Mapping[str, Any]
 
 
 def speed_table(runs: Mapping[str, Sequence[Run]]) -> str:
-    """A line for each model; speeds are means over the seeds, with the smallest and the largest."""
+    """A table with one line per model; speeds are geometric means over the seeds with the range."""
     rows = [_row(model, results) for model, results in runs.items()]
     return align([SPEED_HEADER, *rows])
 
@@ -72,7 +72,7 @@ def _spread(values: Sequence[float | None]) -> str:
 
 
 def _ratio(run: Run, over: str, under: str) -> float | None:
-    """The median over the rounds of one graph's time over another's."""
+    """The median over the rounds of the ratio of one graph's time to another's."""
     above, below = run["secs"].get(over), run["secs"].get(under)
     if not above or not below:
         return None
@@ -80,10 +80,10 @@ def _ratio(run: Run, over: str, under: str) -> float | None:
 
 
 def speed(run: Run) -> float | None:
-    """The time of the better of the graphs as imported and as prepared over that of what was found.
+    """The time of the faster of the imported and prepared graphs over the time of the found graph.
 
-    None where it was not timed; 1 where nothing was compared, since the input was kept and is the
-    only graph.
+    None if the graphs were not timed. The speed is 1 if nothing was compared because the search
+    kept its input and there is no other graph.
     """
     if not run["secs"] and not run["deviations"]:
         return 1.0
@@ -100,7 +100,7 @@ def _limit(search: Mapping[str, Any]) -> str:
 
 
 def estimate_table(runs: Mapping[str, Sequence[Run]]) -> str:
-    """The quality of the estimates of whole graphs, by model and for all."""
+    """A table of the quality of whole-graph estimates, for each model and for all models."""
     header = ("model", "graphs", "error of the estimate", "of the kernels' sum", "order right")
     every = [run for results in runs.values() for run in results]
     rows = [_estimate_row(model, results) for model, results in runs.items()]
@@ -127,7 +127,7 @@ def _timed_graphs(run: Run) -> list[Mapping[str, Any]]:
 
 
 def _orders(graphs: Sequence[Mapping[str, Any]]) -> Iterator[bool]:
-    """For each pair that differs, whether the estimates have its order."""
+    """For each pair of graphs with different times, whether the estimates have the same order."""
     for one, other in combinations(graphs, 2):
         difference = one["whole_secs"] / other["whole_secs"] - 1
         if max(difference, 1 / (1 + difference) - 1) >= LEAST_DIFFERENCE:
@@ -135,7 +135,7 @@ def _orders(graphs: Sequence[Mapping[str, Any]]) -> Iterator[bool]:
 
 
 def mean_speed(runs: Mapping[str, Sequence[Run]]) -> float | None:
-    """The geometric mean of the models' speeds over the graphs as imported; None without any."""
+    """The geometric mean of the models' speeds over the imported graphs; None without any."""
     speeds = [
         geometric_mean(ratios)
         for results in runs.values()

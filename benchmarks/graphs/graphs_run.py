@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search of one model's graph, and the comparison of whole graphs, in a process of its own."""
+"""Searches the graph of one model and compares whole graphs, in a separate process."""
 
 import shutil
 import time
@@ -31,23 +31,23 @@ from .graphs_report import BY_HAND, COMBINED, FOUND, IMPORTED, PREPARED
 
 @relax.expr_functor.mutator
 class _Unbind(relax.PyExprMutator):  # type: ignore[misc]
-    """Puts parameters in the place of constants."""
+    """Replaces constants by parameters."""
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.constants: dict[Any, Any] = {}
 
     def visit_generic_const_(self, op: GenericConst) -> Any:
-        """Put a parameter in the place of a constant; see ``PyExprMutator``."""
+        """Replace a constant by a parameter; see ``PyExprMutator``."""
         parameter = relax.Var(f"weight_{len(self.constants)}", op.ty)
         self.constants[parameter] = op
         return parameter
 
 
 def combine_matmuls(mod: IRModule) -> IRModule | None:
-    """Merge the matmuls of one input by ``CombineParallelMatmul``; None where nothing is to merge.
+    """Merge matmuls of the same input with ``CombineParallelMatmul``; None if nothing is merged.
 
-    That pass leaves constants alone, so that they are parameters meanwhile.
+    The pass does not merge constants, so they temporarily become parameters.
     """
     unbind, main = _Unbind(mod), mod["main"]
     body = unbind.visit_expr(main.body)
@@ -61,7 +61,7 @@ def combine_matmuls(mod: IRModule) -> IRModule | None:
 
 
 MOST_SECS = 24 * 3600.0
-"""A clock that does not end the comparison: all kernels are to get their trials."""
+"""A time limit in seconds that is never reached, so that all kernels get their trials."""
 
 NOT_COMPARED: dict[str, Any] = {
     "secs": {},
@@ -71,22 +71,22 @@ NOT_COMPARED: dict[str, Any] = {
     "comparing_secs": 0.0,
     "notes": ["the input was kept, and there is no other graph to compare it with"],
 }
-"""The comparison in a result where there is but one graph."""
+"""The comparison in a result with only one graph."""
 
 
 def search_and_compare(task: Task) -> dict[str, Any]:
-    """Search the graph of a model, and compare what is found.
+    """Search the graph of a model, and compare the found graph with the others.
 
-    Returns ``search``, the report of the search as ``FunctionReport`` has it, and ``text``, as it
-    is printed; ``secs`` of each round and ``deviations`` by the graph's name, where a search that
-    found nothing has those of the prepared graph; ``kernels``, how many different ones each has;
-    ``trials`` and ``comparing_secs`` of the comparison; ``notes``; ``environment``. Where the input
-    was kept and there is no other graph, nothing is compared or timed.
+    Returns ``search``, the fields of the search's ``FunctionReport``; ``text``, the report as
+    printed; ``secs`` of each round and ``deviations``, by the graph's name; ``kernels``, the number
+    of distinct kernels of each graph; ``trials`` and ``comparing_secs`` of the comparison;
+    ``notes``; ``environment``. If the search found nothing, its values equal the prepared graph's.
+    If the search kept the input and there is no other graph, nothing is compared or timed.
     """
     settings = task.settings
     model = MODELS[settings["model"]]
     work_dir = task.out / "work" / f"{settings['model']}-{settings['seed']}"
-    # Files of a stopped run would make this run a continuation.
+    # Otherwise this run would continue from the files of a stopped run.
     shutil.rmtree(work_dir, ignore_errors=True)
     imported = model.make()
     target = cpu_target("auto", 1)
@@ -140,18 +140,18 @@ def search_and_compare(task: Task) -> dict[str, Any]:
 def _compiled(
     bench: Workbench, mods: Mapping[str, Any], trials: int, check: OutputCheck, notes: list[str]
 ) -> tuple[dict[str, CompiledModel], dict[str, int]]:
-    """The graphs with kernels of equal trials, and how many different kernels each has."""
+    """Tune all kernels with equal trials, compile the graphs, and count their distinct kernels."""
     no_end = StopRequest(time.monotonic() + MOST_SECS)
     graphs = dict(zip(mods, bench.graphs(list(mods.values()), no_end), strict=True))
-    # Level by level, and in turns from both ends, so that what is learned of one graph's kernels
-    # serves the others' alike.
+    # Tune level by level and alternate the order of the graphs, so that knowledge from one graph's
+    # kernels benefits all graphs equally.
     levels = [*(level for level in LEVELS if level < trials), trials]
     for turn, level in enumerate(levels):
         for graph in list(graphs.values())[:: -1 if turn % 2 else 1]:
             bench.tune(graph, level, no_end, ())
     compiled: dict[str, CompiledModel] = {}
     for name, graph in graphs.items():
-        # TVM's errors are of many types. One graph that fails must not lose the others.
+        # TVM raises errors of many types. A graph that fails must not lose the others.
         try:
             compiled[name] = bench.compile(graph, check)
         except Exception as error:
@@ -160,7 +160,7 @@ def _compiled(
 
 
 def _named(values: Mapping[str, Any], has_found: bool) -> dict[str, Any]:
-    """The values by the names of the report; where nothing was found, it is the prepared graph."""
+    """Rename values to the report's names; if nothing was found, the prepared graph stands in."""
     named = {PREPARED if name == INPUT else name: value for name, value in values.items()}
     if not has_found and PREPARED in named:
         named[FOUND] = named[PREPARED]

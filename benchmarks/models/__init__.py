@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models beside the programs that people run them with."""
+"""Comparison of tuned models with other programs that run models."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run models with on CPUs, each in its strongest form.
+"""Common programs that run models on CPUs, each in its fastest configuration.
 
-Each one is a function of a model's files, its inputs and a number of threads. It returns a function
-that runs the model once and returns its outputs as NumPy arrays. Inputs are converted beforehand.
+Each program is a function of a model's files, its inputs and a number of threads. It returns a
+function that runs the model once and returns its outputs as NumPy arrays. Inputs are converted
+beforehand.
 """
 
 import os
@@ -23,9 +24,9 @@ Run = Callable[[], Arrays]
 
 
 class ModelFiles:
-    """A model of the zoo in the forms that the programs take.
+    """A model of the zoo in the formats that the programs accept.
 
-    - ``name``: one of ``model_zoo.MODELS``.
+    - ``name``: the name of a model, such as one of ``model_zoo.MODELS``.
     - ``folder``: an existing directory for its files.
     """
 
@@ -35,16 +36,16 @@ class ModelFiles:
 
     @cached_property
     def onnx(self) -> Path:
-        """The path of its ONNX file. It is exported where the model is defined in PyTorch."""
+        """The path of the model's ONNX file. A PyTorch model is exported."""
         path = self._folder / f"{self.name}.onnx"
         write_onnx(self.name, path)
         return path
 
     @cached_property
     def module(self) -> Any:
-        """The PyTorch module in inference mode. ``onnx2torch`` makes it where the model is ONNX.
+        """The PyTorch module in inference mode. ``onnx2torch`` converts an ONNX model.
 
-        Raises ``ValueError`` for a quantized model, which is an ONNX file alone.
+        Raises ``ValueError`` for a quantized model, which exists only as an ONNX file.
         """
         if self.name in QUANTIZED_MODELS:
             raise ValueError("a quantized model, which is an ONNX file")
@@ -77,7 +78,7 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int, precision: str = 
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
-        # It computes in bfloat16 where the CPU can, unless it is told not to.
+        # By default, OpenVINO computes in bfloat16 if the CPU can.
         "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = openvino.Core().compile_model(str(model.onnx), "CPU", options)
@@ -92,7 +93,7 @@ def _openvino(model: ModelFiles, inputs: Arrays, threads: int, precision: str = 
 
 
 def _torch(model: ModelFiles, inputs: Arrays, threads: int, **options: Any) -> Run:
-    """PyTorch in channels-last order; compiled with frozen weights where options are given."""
+    """PyTorch in channels-last order; with options, compiled with frozen weights."""
     import torch
     from torch._inductor import config
 
@@ -136,7 +137,7 @@ def _executorch(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     loaded = portable_lib._load_for_executorch_from_buffer(buffer)
 
     def run(_kept: bytes = buffer) -> Arrays:
-        """Keep the program's bytes: what was loaded reads them."""
+        """Run the program. The default argument keeps the bytes alive that the program reads."""
         return [one.numpy() for one in loaded.forward(tensors)]
 
     return run
@@ -149,7 +150,7 @@ def _mnn(model: ModelFiles, inputs: Arrays, threads: int) -> Run:
     path = model.onnx.with_suffix(".mnn")
     command = ["-f", "ONNX", "--modelFile", str(model.onnx), "--MNNModel", str(path)]
     tools = Path(sys.executable).parent
-    # It would have pip install an older protobuf, with which onnx cannot be imported.
+    # Otherwise mnnconvert makes pip install an older protobuf, which breaks the import of onnx.
     own = {**os.environ, "PIP_NO_INDEX": "1"}
     subprocess.run([tools / "mnnconvert", *command], check=True, capture_output=True, env=own)
     graph = onnx.load(model.onnx, load_external_data=False).graph
@@ -174,10 +175,11 @@ BASELINES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
     "ExecuTorch, XNNPACK": _executorch,
     "MNN": _mnn,
 }
-"""All programs by name. MNN computes convolutions by Winograd, the others directly."""
+"""All programs by name. MNN uses Winograd convolutions, the others direct ones."""
 
 OF_HALVES: Mapping[str, Callable[[ModelFiles, Arrays, int], Run]] = {
     "OpenVINO, bfloat16": partial(_openvino, precision="bf16")
 }
-"""Programs that compute in bfloat16, to compare models with that do. OpenVINO takes the instruction
-set of the CPU; ``ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI`` in the environment holds it down."""
+"""Programs that compute in bfloat16, for comparison with models in bfloat16. OpenVINO uses the full
+instruction set of the CPU; the environment variable ``ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI`` limits
+it."""

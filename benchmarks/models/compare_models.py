@@ -3,16 +3,17 @@
 
     python -m benchmarks.models --out models --minutes 2 5 --seeds 0 1
 
-Every method has the same minutes of wall clock for everything, the import included. All libraries
-of a model are then timed in turns with the programs of ``baselines``, one run of each in a round.
-The speed is that against the fastest of these. ``--methods`` without a name times these alone.
+Every method has the same minutes of wall-clock time in total, including the import. All libraries
+of a model are then timed in turns with the programs of ``baselines``, one run of each per round.
+The speed is relative to the fastest of these programs. ``--methods`` without a name times only the
+programs.
 
-With ``--continued``, the run of 5 minutes is that of 2 minutes gone on in its work directory for 3
-more: the import, the first executable and the checks are done anew, so that it gets a little less
-than an undivided run.
+With ``--continued``, the 5-minute run continues the 2-minute run in its work directory for 3 more
+minutes. The import, the first executable and the checks are repeated, so it gets slightly less
+tuning time than a single run.
 
-TVM's pipeline has no clock. Here it is ended by one: after the minutes no batch begins any more;
-then the schedules are applied and compiled. The seconds in the table say how long all of it took.
+TVM's pipeline has no time limit. This benchmark adds one: after the minutes, no further batch
+starts. Then the schedules are applied and compiled. The seconds in the table are the total time.
 
 A finished measurement is a file in ``--out`` and is not repeated.
 """
@@ -31,8 +32,8 @@ from ..zoo.quantized_models import QUANTIZED_MODELS
 IN_BFLOAT16 = "tune in bfloat16"
 
 METHODS = ("tune", "tune to the end", "tune with winograd", IN_BFLOAT16, "static_shape_tuning")
-"""``tune to the end`` never stops early (``stop=None``); ``static_shape_tuning`` is TVM's pipeline
-in its strongest form: see ``models_tvm``."""
+"""``tune to the end`` never stops early (``stop=None``). ``static_shape_tuning`` is TVM's pipeline
+in its fastest configuration; see ``models_tvm``."""
 
 HEADER = (
     "model",
@@ -45,10 +46,11 @@ HEADER = (
     "trials",
     "s",
 )
-"""A naive kernel is one without a schedule: it is compiled as the loops that it is written as."""
+"""The columns of the table. A naive kernel has no schedule: its loops are compiled as written."""
 
 WRONG = 0.5
-"""The deviation from which outputs are wrong: MNN 3.6.1 gives no numbers for a quantized model."""
+"""The deviation from which outputs count as wrong. For example, MNN 3.6.1 outputs no valid numbers
+for a quantized model."""
 
 Result = dict[str, Any]
 
@@ -74,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run missing measurements and print the tables; return 1 if one failed."""
+    """Run missing measurements and print the tables. Returns 1 if a measurement failed."""
     args = parse_arguments()
     store = make_store(args)
     failures = 0
@@ -119,14 +121,14 @@ def course(
 ) -> Iterator[tuple[str, Result | None]]:
     """Read or make the runs of one method on one model, one for each number of minutes.
 
-    - ``store``: where they are kept.
+    - ``store``: the store of the results.
     - ``given``: the settings that the runs share.
-    - ``minutes``: the minutes of wall clock of each run.
-    - ``is_continued``: whether a run goes on with the one before it, with its work directory, for
-      the difference of their minutes.
+    - ``minutes``: the wall-clock minutes of each run.
+    - ``is_continued``: whether a run continues the previous run in its work directory, for the
+      difference of their minutes.
 
-    Yields the run's name in tables, and its result; None if there is none, or none of the run that
-    it goes on with.
+    Yields the run's name in tables, and its result. The result is None if the run or a run that it
+    continues has no result.
     """
     before: Result | None = None
     for index, most in enumerate(sorted(set(minutes)) if is_continued else minutes):
@@ -136,8 +138,8 @@ def course(
             if before is None:
                 yield name, None
                 continue
-            # Seconds and trials are among it: a run that was made again makes those that went on
-            # with it worthless.
+            # Include seconds and trials, so that repeating a run invalidates the runs that continue
+            # it.
             settings["before"] = {
                 "name": run_name(before["settings"]),
                 "minutes": before["settings"]["minutes"],
@@ -156,12 +158,13 @@ def run_name(settings: Result) -> str:
 
 
 def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple[str, ...]]:
-    """A line for each program of a model.
+    """The table rows of a model, one per program.
 
-    Returns cells: model, program, median in milliseconds, quartiles, the median ratio of the
-    fastest baseline's time to this one's in the same round, deviation, kernels without a schedule,
-    trials, seconds of the run. A program that does not run the model has the reason in place of the
-    quartiles. A baseline that deviates by ``WRONG`` or more is never the fastest.
+    Each row has the cells: model, program, median in milliseconds, quartiles, the median ratio of
+    the fastest baseline's time to this program's in the same round, deviation, kernels without a
+    schedule, trials, seconds of the run. For a program that cannot run the model, the reason
+    replaces the quartiles. A baseline that deviates by ``WRONG`` or more counts as the fastest only
+    if all baselines do.
     """
     secs_of, deviations = timed["secs"], timed["deviations"]
     baselines = [name for name in secs_of if name not in runs]
@@ -190,6 +193,6 @@ def model_rows(model: str, runs: dict[str, Result], timed: Result) -> list[tuple
 
 
 def _naive_kernels(run: Result) -> str:
-    """The number of a model's kernels that have no schedule, and of all."""
+    """The number of kernels without a schedule, and of all kernels of a model."""
     naive = sum(kernel["schedule"] == "untouched" for kernel in run["kernels"])
     return f"{naive} of {len(run['kernels'])}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes a whole model once, or goes on with a run: a child of ``models``."""
+"""Child process of ``models``: tunes a whole model once, or continues a run."""
 
 import shutil
 import time
@@ -15,11 +15,11 @@ from .models_tvm import tune_with_tvm
 
 
 def tune_model(task: Task) -> dict[str, Any]:
-    """Tune a model for some minutes, and keep its library.
+    """Tune a model for some minutes, and save its library.
 
-    Returns ``library``, its path; ``secs``, the wall clock from the import on; ``trials``;
-    ``parts``, seconds of each; ``kernels``, a row each; ``notes``; ``environment``. Where the run
-    goes on with an earlier one, ``secs`` and ``trials`` are sums.
+    Returns ``library``, its file name; ``secs``, the wall-clock seconds including the import;
+    ``trials``; ``parts``, the seconds of each part; ``kernels``, a row for each kernel; ``notes``;
+    ``environment``. If the run continues an earlier run, ``secs`` and ``trials`` are totals.
     """
     settings = task.settings
     name = run_name(settings)
@@ -59,15 +59,15 @@ def tune_model(task: Task) -> dict[str, Any]:
 
 
 def open_stage(out: Path, name: str, before: str | None) -> Path:
-    """The work directory of a run: a new one, or a copy of that which the run goes on with.
+    """Prepare the work directory of a run: a new one, or a copy of the continued run's directory.
 
-    A copy, because a stage that is stopped must begin again with what the one before had left.
+    It is a copy, because a stopped stage must restart from the state that the earlier run left.
     ``out``: the directory of the results. ``name``: the run's name. ``before``: the name of the run
-    that this one goes on with; None for none. Raises ``SystemExit`` if that run has left no work
-    directory.
+    that this run continues; None for a new run. Raises ``SystemExit`` if the earlier run's work
+    directory is missing.
     """
     work_dir = out / "work" / name
-    # Files of a stopped run would make this run a continuation.
+    # Otherwise this run would continue from the files of a stopped run.
     shutil.rmtree(work_dir, ignore_errors=True)
     if before is not None:
         earlier = out / "work" / before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a model's libraries and the programs that people run it with: a child of ``models``."""
+"""Child process of ``models``: times a model's libraries and the programs of ``baselines``."""
 
 import tempfile
 from pathlib import Path
@@ -20,15 +20,15 @@ from .compare_models import IN_BFLOAT16
 from .programs import Program, time_in_turns
 
 REFERENCE = "ONNX Runtime"
-"""Outputs are compared with those of this program."""
+"""The program whose outputs are the reference."""
 
 
 def time_programs(task: Task) -> dict[str, Any]:
-    """Time every library of a model, and every program that can run it, once a round.
+    """Time every library of a model, and every program that can run it, once per round.
 
-    Returns ``secs``, the seconds of each round by the program's name; ``deviations`` of outputs
-    from those of ONNX Runtime; ``refused``, why a program does not run the model, such as a package
-    that is missing; ``environment``.
+    Returns ``secs``, the seconds of each round by the program's name; ``deviations`` of the outputs
+    from the outputs of ONNX Runtime; ``refused``, the reason why a program does not run the model,
+    such as a missing package; ``environment``.
     """
     settings = task.settings
     set_own_threads(settings["threads"])
@@ -39,8 +39,8 @@ def time_programs(task: Task) -> dict[str, Any]:
         name: {"library": str(task.out / library)}
         for name, library in settings["libraries"].items()
     }
-    # OpenVINO computes what is not of bytes in a quantized model in bfloat16, unless it is told not
-    # to: the faster one of both counts.
+    # By default, OpenVINO computes the parts of a quantized model that are not 8-bit in bfloat16.
+    # Time it in both precisions, so that the faster one counts.
     has_halves = settings["model"] in QUANTIZED_MODELS
     has_halves |= any(name.startswith(IN_BFLOAT16) for name in given)
     given |= {name: {"name": name} for name in (*BASELINES, *(OF_HALVES if has_halves else ()))}

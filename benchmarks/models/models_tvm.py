@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's own tuning of a whole model, ended by the clock.
+"""TVM's own tuning of a whole model, with a time limit.
 
-TVM's pipeline ``relax.pipeline.static_shape_tuning_pipeline`` in its strongest form: with this
-package's builder and runner, batches of 8 trials, so that no kernel waits for 64 of another,
-weights that are packed as the schedules want them, and TVM's random search. Evolution takes 10 to
-30 s to propose a batch of a convolution, whatever its size (2026-11-23, commit 4eec769).
+This is TVM's pipeline ``relax.pipeline.static_shape_tuning_pipeline`` in its fastest configuration:
+with this package's builder and runner, batches of 8 trials, weights packed for the schedules, and
+TVM's random search. With small batches, no kernel waits for 64 trials of another. The evolutionary
+search takes 10 to 30 s to propose a batch for a convolution, whatever the batch size (2026-11-23,
+commit 4eec769).
 """
 
 import os
@@ -30,22 +31,22 @@ from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.schedules import best_records
 
 _UNLIMITED = 2**30
-"""The trials where only the clock ends the run."""
+"""The limit of trials of a run that only its time limit ends."""
 
 _BATCH = 8
-"""Trials of a batch: TVM measures none of a second task before that."""
+"""Trials per batch. TVM measures a full batch of one task before it turns to the next."""
 
 
 def tune_with_tvm(
     model: Any, work_dir: str | os.PathLike[str], deadline: float, seed: int, threads: int
 ) -> dict[str, Any]:
-    """Tune a model as TVM's pipeline does.
+    """Tune a model with TVM's pipeline.
 
-    TVM's task schedulers know no clock, so that the search strategy ends the tasks: once it has
-    nothing more to propose, TVM's loop takes the results of what was measured and returns. Applying
-    the schedules and compiling come on top of the time, to the pipeline's favor. Returns
-    ``trials``; ``kernels``, each with its name, weight and how its schedule was found; ``parts``,
-    seconds of each; ``compiled``, the compiled model.
+    TVM's task schedulers have no time limit, so the search strategy ends the tasks: once it
+    proposes no more candidates, TVM's loop collects the remaining results and returns. Applying the
+    schedules and compiling take extra time, which favors the pipeline. Returns ``trials``;
+    ``kernels``, each with its name, weight and the origin of its schedule; ``parts``, the seconds
+    of each part; ``compiled``, the compiled model.
     """
     set_worker_threads(threads)
     target = cpu_target("auto", threads)
@@ -99,7 +100,7 @@ def _compile(mod: IRModule, database: ms.Database, target: Target) -> relax.VMEx
     transform = relax.transform
     with database:
         mod = transform.MetaScheduleApplyDatabase()(mod)
-    # The pipeline also lifts the packing of parameters: here, all weights are constants.
+    # The pipeline also lifts the packing of parameters. Here all weights are constants.
     packing = [PrefetchWeights(), transform.SplitLayoutRewritePreproc(), transform.FoldConstant()]
     return tvm.compile(tvm.transform.Sequential(packing)(mod), target)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run one model, each in a process of its own, timed in turns.
+"""Programs that run one model, each in a separate process, timed in turns.
 
-Runtimes in one process share thread pools and allocators, and one that crashes ends them all.
+In a single process, runtimes would share thread pools and allocators, and a crash would end all.
 """
 
 import sys
@@ -17,29 +17,30 @@ from tvm_droplet_ms.measure import TaskFailed, WorkerPool
 Arrays = list[np.ndarray]
 
 WARMING = 2
-"""Rounds that do not count."""
+"""The number of warm-up rounds, which do not count."""
 
 PAUSE_SECS = 0.05
-"""Between two runs: threads of the one before stop spinning."""
+"""Pause between two runs in seconds, in which the threads of the first stop spinning."""
 
 MAKING_SECS = 900.0
 RUN_SECS = 120.0
-"""The most that making a program and its first run may take, and a run."""
+"""The time limits in seconds: ``MAKING_SECS`` for making a program and its first run, ``RUN_SECS``
+for each later run."""
 
 
 class Program:
-    """A process that holds a model, ready to run.
+    """A process with a model that is ready to run.
 
     - ``settings``: ``name`` of a baseline, or ``library``, the path of a compiled model; ``model``
       and ``threads``.
     - ``inputs``: the model's inputs.
     - ``folder``: an existing directory for its files.
 
-    ``outputs`` are those of the first run. Raises ``TaskFailed`` if the model does not run.
+    ``outputs``: the outputs of the first run. Raises ``TaskFailed`` if the model does not run.
     """
 
     def __init__(self, settings: Mapping[str, Any], inputs: Arrays, folder: Path) -> None:
-        # A model may be larger than what a worker may grow by.
+        # A model may exceed the default limit on a worker's memory growth.
         self._pool = WorkerPool(1, max_growth=sys.maxsize)
         making = self._pool.submit(MAKING_SECS, _begin, dict(settings), inputs, folder)
         try:
@@ -49,7 +50,7 @@ class Program:
             raise
 
     def time(self) -> float:
-        """Run the model once; returns the seconds. Raises ``TaskFailed`` if it does not run."""
+        """Run the model once and return the seconds. Raises ``TaskFailed`` if it does not run."""
         return float(self._pool.submit(RUN_SECS, _timed).result())
 
     def close(self) -> None:
@@ -60,7 +61,7 @@ class Program:
 def time_in_turns(
     programs: Mapping[str, Program], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, TaskFailed]]:
-    """Seconds of each program in each round, by name, and the failures of those that failed."""
+    """The seconds of each program in each round, and the failures of programs, both by name."""
     secs: dict[str, list[float]] = {name: [] for name in programs}
     failures: dict[str, TaskFailed] = {}
     for number in range(-WARMING, rounds):
@@ -78,7 +79,7 @@ def time_in_turns(
 
 
 _run: Callable[[], Arrays]
-"""What this worker process runs."""
+"""The program of this worker process."""
 
 
 def _begin(settings: Mapping[str, Any], inputs: Arrays, folder: Path) -> Arrays:

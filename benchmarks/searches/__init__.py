@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of searches of kernels: methods, results, and the report."""
+"""The comparison of search methods on kernels: methods, results, and the report."""

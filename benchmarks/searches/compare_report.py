@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of ``compare``: results in, text out. Imports no TVM."""
+"""The tables of ``searches``: results in, text out. Imports no TVM."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from .layers import ALL_LAYERS
 from .methods import METHODS
 
 BOUNDS = (0.9, 0.8)
-"""Ratios of single runs that are counted: far behind the baseline."""
+"""Ratio bounds below which single runs count as far behind the baseline."""
 
 LEGEND = """\
 - ratio: the latency of the baseline over that of the method with the same seed, and as many trials
@@ -46,7 +46,7 @@ class Report:
         return "\n\n".join([*parts, LEGEND])
 
     def ratios(self) -> str:
-        """The ratios over all layers, over those that the shipped cost model has not seen, and
+        """The ratios over all layers, over the layers that the shipped cost model has not seen, and
         layer by layer."""
         parts = ["### All layers", self._ratio_table(self.layers)]
         for end in self.checkpoints[-1:]:
@@ -63,7 +63,7 @@ class Report:
         return "\n\n".join([*parts, "### Layer by layer", self._layer_table()])
 
     def seconds(self) -> str:
-        """The seconds of each method's runs together."""
+        """A table of the total tuning seconds of each method."""
         lines = [["method", "runs", "seconds of tuning"]]
         for method in self.methods:
             secs = [run.wall_secs for _, _, run in self._runs(method)]
@@ -87,7 +87,7 @@ class Report:
             yield ratios_of(layers, self.baseline, method, self.seeds, checkpoint, beside)
 
     def _ratio_table(self, layers: Mapping[str, LayerResults], beside: int | None = None) -> str:
-        """``beside``: the checkpoint of the baseline; None for that of the column."""
+        """A table of ratios. ``beside``: the baseline's checkpoint; None for the column's own."""
         lines = [["ratio", *self._at()]]
         for method in self.methods:
             line = [method]
@@ -115,7 +115,7 @@ class Report:
         return align(lines)
 
     def _single_runs(self) -> str:
-        """Runs far below the baseline, and how far records flatter."""
+        """A table of runs far behind the baseline, and of re-measured times over records."""
         bounds = " and ".join(f"{bound:.2f}" for bound in BOUNDS)
         lines = [[f"runs below {bounds}", *self._at(), "time over record"]]
         for method in self.methods:
@@ -162,5 +162,5 @@ class Report:
 
 
 def spread(ratios: Sequence[float]) -> str:
-    """The geometric mean, and the smallest and the largest."""
+    """The geometric mean, the minimum and the maximum as text."""
     return f"{statistics.geometric_mean(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"

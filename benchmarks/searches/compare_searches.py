@@ -4,12 +4,12 @@
     python -m benchmarks.searches --out live
     python -m benchmarks.searches --records docs/data/live_five_seeds.csv
 
-Each run is a process of its own. The seeds come one after the other; within a seed and a layer the
-methods alternate, and the one that begins changes. A finished run is a file in ``--out`` and is not
-repeated: after a stop, the same command goes on. At the end, the winners of all runs at every
-checkpoint are rebuilt, checked against the layer without a schedule, and timed together in
-alternation. ``--report`` prints the available results, ``--records`` those of a file that ``--csv``
-wrote.
+Each run is a separate process. The seeds run one after the other. Within a seed, the methods of a
+layer run in turn, and the first method rotates. A finished run is a file in ``--out`` and is not
+repeated: after a stop, the same command continues. At the end, the winners of all runs at every
+checkpoint are rebuilt, checked against the unscheduled layer, and timed together in alternation.
+``--report`` prints the available results, and ``--records`` prints the results in a file that
+``--csv`` wrote.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def run_name(layer: str, method: str, seed: int) -> str:
 
 
 def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -> dict[str, object]:
-    """Settings that determine a run."""
+    """The settings that determine a run."""
     made, takes = ALL_LAYERS[layer], METHODS[method].takes
     files = {name: path for name, path in given_files(args).items() if name in takes}
     return {
@@ -79,12 +79,12 @@ def run_settings(args: argparse.Namespace, layer: str, method: str, seed: int) -
 
 
 def _code(args: argparse.Namespace) -> dict[str, str]:
-    """The CPU that code is generated for, where it is not that of this machine."""
+    """The setting of the CPU to generate code for; empty for this machine's CPU."""
     return {"mcpu": args.mcpu} if args.mcpu else {}
 
 
 def order_of_runs(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
-    """Layer, method and seed of each run: seed by seed, the methods of a layer in alternation."""
+    """Yield layer, method and seed of each run: seed by seed, with a rotating first method."""
     for number, seed in enumerate(args.seeds):
         for position, layer in enumerate(args.layers):
             first = (number + position) % len(args.methods)
@@ -93,7 +93,7 @@ def order_of_runs(args: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
 
 
 def run_all(args: argparse.Namespace, store: ResultStore) -> dict[str, LayerResults]:
-    """Make the runs that are missing and read all; without ``--report`` the winners are timed."""
+    """Make missing runs and read all results; without ``--report``, also time the winners."""
     results = {layer: LayerResults() for layer in args.layers}
     finished: dict[str, dict[str, float]] = {layer: {} for layer in args.layers}
     for layer, method, seed in order_of_runs(args):
@@ -115,7 +115,7 @@ def remeasure(
     results: LayerResults,
     finished: dict[str, float],
 ) -> None:
-    """Time the winners of a layer's runs, and put them among the results."""
+    """Time the winners of a layer's runs, and add their latencies to the results."""
     settings = {
         "layer": layer,
         "runs": list(finished),
@@ -124,7 +124,7 @@ def remeasure(
         "rounds": args.rounds,
         **_code(args),
     }
-    # More runs, or another one of a name, are other winners: all are timed together again.
+    # New or repeated runs change the set of winners, so that all winners are timed again together.
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
     timed = store.get(f"winners-{layer}-{digest}", "searches.remeasuring", settings)
     if timed is None:
@@ -150,7 +150,7 @@ def print_records(path: Path, baseline: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run missing runs and print the tables; return 1 if one failed."""
+    """Make missing runs and print the tables. Returns 1 if a run failed."""
     args = parse_arguments(arguments)
     if args.records:
         print_records(args.records, args.baseline)

@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 _DRAWS = 10_000
-"""Bootstrap samples of an interval."""
+"""Number of bootstrap samples for an interval."""
 
 _LATENCY = "us_at_"
-"""The prefix of a column of latencies."""
+"""The name prefix of latency columns."""
 
 RATIOS = Mapping[str, Sequence[float]]
-"""For each layer the ratios of its seeds."""
+"""The ratios of each layer, one per seed."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """One measured candidate.
 
-    - ``secs``: the recorded time in seconds, the mean of the repeats, by which TVM's database
-      ranks; None for a failure.
+    - ``secs``: the recorded time in seconds: the mean of the repeats, by which TVM's database ranks
+      schedules; None for a failure.
     - ``elapsed``: the seconds from the start of tuning until the result of the trial's batch
       arrived.
     - ``error``: the error of a failure.
-    - ``trace``: the JSON of the trace, if the trial was faster than all before it; None otherwise.
+    - ``trace``: the JSON of the trace if the trial was faster than all earlier trials, else None.
     """
 
     secs: float | None
@@ -44,7 +44,7 @@ class Trial:
 
 
 def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
-    """The fastest of the first trials by its record; None if all of them failed."""
+    """The fastest of the first `checkpoint` trials by record; None if all of them failed."""
     best = min(trials[:checkpoint], key=lambda trial: trial.rank, default=None)
     return best if best is not None and best.secs is not None else None
 
@@ -53,9 +53,9 @@ def best_trial(trials: Sequence[Trial], checkpoint: int) -> Trial | None:
 class Run:
     """A finished run of one method on one layer with one seed.
 
-    - ``trials``: in the order of measurement.
-    - ``proposing_secs``: the seconds that were spent neither building, nor running, nor updating
-      the cost model.
+    - ``trials``: the trials in the order of measurement.
+    - ``proposing_secs``: the tuning seconds outside the scopes ``_NOT_PROPOSING``, such as
+      building, running and updating the cost model.
     - ``environment``: the machine and the versions.
     """
 
@@ -86,15 +86,16 @@ _NOT_PROPOSING = (
     "MeasureCallback/PyMeasureCallback",
     "MeasureCallback/RemoveBuildArtifact",
 )
-"""Scopes of ``ms.Profiler``. Search strategies' scopes nest; proposing is the remaining time."""
+"""Scopes of ``ms.Profiler`` that do not count as proposing. Proposing is the remaining time,
+because the scopes of search strategies nest."""
 
 
 @dataclass
 class LayerResults:
     """The runs of one layer and their winners.
 
-    ``runs``: runs by method and seed. ``latencies``: the re-measured latency of the winner in
-    seconds by method, seed and checkpoint.
+    ``runs``: the runs by method and seed. ``latencies``: the re-measured latency of each winner in
+    seconds, by method, seed and checkpoint.
     """
 
     runs: dict[tuple[str, int], Run] = field(default_factory=dict)
@@ -103,14 +104,14 @@ class LayerResults:
     def ratio(
         self, baseline: str, method: str, seed: int, checkpoint: int, beside: int | None = None
     ) -> float | None:
-        """The latency of the baseline over that of a method with the same seed: above 1, the method
-        is faster. ``beside``: the baseline's checkpoint; None for the same one."""
+        """The ratio of the baseline's latency to the method's with the same seed. Above 1, the
+        method is faster. ``beside``: the baseline's checkpoint; None for the same checkpoint."""
         ours = self.latencies.get((method, seed, checkpoint))
         theirs = self.latencies.get((baseline, seed, beside or checkpoint))
         return None if ours is None or theirs is None else theirs / ours
 
     def flattery(self, method: str, seed: int, checkpoint: int) -> float | None:
-        """The re-measured latency of a winner over its record: above 1, the record was lucky."""
+        """A winner's re-measured latency divided by its record. Above 1, the record was lucky."""
         latency, run = self.latencies.get((method, seed, checkpoint)), self.runs.get((method, seed))
         best = None if run is None else best_trial(run.trials, checkpoint)
         return None if latency is None or best is None else latency / best.rank
@@ -118,8 +119,8 @@ class LayerResults:
     def trials_to_baseline(
         self, baseline: str, method: str, seed: int, checkpoint: int
     ) -> int | None:
-        """The first trial of a method whose record is as fast as the baseline's re-measured winner
-        of the same seed; None if there is none."""
+        """The number of the method's first trial whose record is as fast as the baseline's
+        re-measured winner with the same seed; None if there is none."""
         latency, run = self.latencies.get((baseline, seed, checkpoint)), self.runs[method, seed]
         if latency is None:
             return None
@@ -135,7 +136,7 @@ def ratios_of(
     checkpoint: int,
     beside: int | None = None,
 ) -> dict[str, list[float]]:
-    """The ratios that are known, for each layer that has one; see ``LayerResults.ratio``."""
+    """The known ratios of each layer that has any; see ``LayerResults.ratio``."""
     found = {}
     for name, results in layers.items():
         ratios = [results.ratio(baseline, method, seed, checkpoint, beside) for seed in seeds]
@@ -146,7 +147,7 @@ def ratios_of(
 
 
 def mean_ratio(ratios: RATIOS) -> float:
-    """The geometric mean over the layers of the geometric means over their seeds."""
+    """The geometric mean over the layers of each layer's geometric mean over its seeds."""
     return statistics.geometric_mean(map(statistics.geometric_mean, ratios.values()))
 
 
@@ -158,7 +159,7 @@ def worst_layer(ratios: RATIOS) -> tuple[str, float]:
 
 
 def interval(ratios: RATIOS) -> tuple[float, float]:
-    """The 95% bootstrap interval of ``mean_ratio``: draws layers, then seeds of each."""
+    """The 95% bootstrap interval of ``mean_ratio``: resamples layers, then seeds of each layer."""
     logs = [[math.log(ratio) for ratio in seeds] for seeds in ratios.values()]
     generator = random.Random(0)
     means = sorted(
@@ -175,7 +176,7 @@ def interval(ratios: RATIOS) -> tuple[float, float]:
 def write_records(
     path: Path, layers: Mapping[str, LayerResults], checkpoints: Sequence[int]
 ) -> None:
-    """Write a row for each run: its latencies in microseconds and its seconds of tuning."""
+    """Write a CSV row for each run: its latencies in microseconds and its tuning seconds."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         latencies = [f"{_LATENCY}{checkpoint}" for checkpoint in checkpoints]

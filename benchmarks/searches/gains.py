@@ -3,7 +3,7 @@
 
     python -m benchmarks.searches.gains live/work/*-droplet-*
 
-A directory is the database of one run of one kernel. Only gains after the explored trials count.
+Each directory has the database of one run of one kernel. Only gains after the exploration count.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from tvm_droplet_ms.search_strategy.published.candidates import mean, valid_secs
 from tvm_droplet_ms.session.torn_database import RECORDS
 
 KINDS = {1: "1", 3: "2 or 3", math.inf: "more"}
-"""The most changed decisions of each kind of step."""
+"""The name of each kind of step, by its maximum number of changed decisions."""
 
 OTHER = "another sketch"
 
 
 class Tried(NamedTuple):
-    """A record: what TVM's design space gave, what was decided, and the time in seconds."""
+    """A record: its sketch, its decisions by the instruction's index, and its time in seconds."""
 
     sketch: tuple[tuple[str, int], ...]
     decisions: dict[int, str]
@@ -32,17 +32,17 @@ class Tried(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A new best: the logarithm of its gain, and its kind beside two schedules."""
+    """A new best schedule: the logarithm of its speedup, and its kinds of step."""
 
     gain: float
     from_best: str
-    """Beside the best before it."""
+    """The kind of step from the previous best schedule."""
     from_nearest: str
-    """Beside the nearest of all measured before it."""
+    """The kind of step from the nearest earlier schedule."""
 
 
 def read_trial(record: Sequence[Any]) -> Tried:
-    """A record of a database's JSON: its trace up to the postprocessors, and its mean time."""
+    """Read a database's JSON record: its trace up to the postprocessors, and its mean time."""
     (insts, decided), secs = record[0], valid_secs(record[1])
     names = [inst[0] for inst in insts]
     end = names.index("EnterPostproc") if "EnterPostproc" in names else len(names)
@@ -55,7 +55,7 @@ def read_trial(record: Sequence[Any]) -> Tried:
 
 
 def kind_of_step(trial: Tried, before: Tried) -> str:
-    """The number of decisions in which two schedules differ, in words."""
+    """The kind of step between two schedules, by the number of decisions in which they differ."""
     if trial.sketch != before.sketch:
         return OTHER
     changed = sum(before.decisions.get(at) != now for at, now in trial.decisions.items())
@@ -63,7 +63,7 @@ def kind_of_step(trial: Tried, before: Tried) -> str:
 
 
 def gains_of(trials: Iterable[Tried], explored: int) -> list[Gain]:
-    """The new bests of a run after its first ``explored`` trials."""
+    """The new best schedules of a run after its first ``explored`` trials."""
     found: list[Gain] = []
     order = [*KINDS.values(), OTHER]
     seen: list[Tried] = []
@@ -81,7 +81,7 @@ def gains_of(trials: Iterable[Tried], explored: int) -> list[Gain]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the shares of the gain."""
+    """Print each kind of step's share of the gain."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, help="directories of databases")
     parser.add_argument("--explored", type=int, default=8, help="trials that explore")

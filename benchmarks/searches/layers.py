@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers to tune live, each in MetaSchedule's whole design space. Imports no TVM by itself."""
+"""Layers to tune live, each in MetaSchedule's whole design space. TVM is imported on demand."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ class Layer:
     - ``function``: the function of ``tvm.s_tir.meta_schedule.testing.te_workload`` that makes it.
     - ``arguments``: the arguments of the function.
     - ``training_space``: the space of the package with the same workload, if there is one. The
-      shipped cost model learned from it, so that a method with this model has an unfair start on
-      the layer.
+      shipped cost model learned from it, so a method with this model has an unfair advantage on the
+      layer.
     """
 
     description: str
@@ -63,9 +63,8 @@ MORE_LAYERS: Mapping[str, Layer] = {
     "matmul_1024": Layer("matrix product, 1024x1024 times 1024x1024", "matmul", (1024, 1024, 1024)),
     "small_dense": Layer("dense, 64x64 times 64x64", "matmul", (64, 64, 64)),
 }
-"""Layers that are tuned only when they are named: a depthwise convolution that the shipped cost
-model has not seen, two more of which the search is judged, and one for a quick trial of the
-commands."""
+"""Layers that are tuned only by name: a depthwise convolution that the shipped cost model has not
+seen, two more layers to judge the search by, and one for a quick test of the commands."""
 
 ALL_LAYERS: Mapping[str, Layer] = {**LAYERS, **MORE_LAYERS}
 

@@ -2,7 +2,7 @@
 """The search methods of the live comparison.
 
 Each method is a search strategy and a cost model. Budget, builder, runner, batch size and seeds are
-the same for all. A factory is called only when its method is chosen.
+the same for all methods. A factory is called only if its method is chosen.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +14,12 @@ from typing import Any
 class Method:
     """A search method.
 
-    - ``strategy``: makes the ``strategy`` of ``tune_tir``, of the files that the method takes, by
-      name.
-    - ``cost_model``: makes the ``cost_model`` of ``tune_tir``, of the target and the same files.
-    - ``takes``: what the method begins with: "prior", the cost model that comes with the package,
-      "draft" and "known", the known schedules. A file may stand for each.
+    - ``strategy``: makes the ``strategy`` argument of ``tune_tir`` from the method's files, passed
+      by name.
+    - ``cost_model``: makes the ``cost_model`` argument of ``tune_tir`` from the target and the same
+      files.
+    - ``takes``: the shipped data that the method starts from: "prior" (the cost model), "draft",
+      and "known" (the known schedules). A file may replace each.
     """
 
     strategy: Callable[..., Any]
@@ -55,7 +56,7 @@ def _default_xgb(_target: Any, **_: str) -> str:
 
 
 def _early_xgb(_target: Any, **_: str) -> Any:
-    """TVM's model with predictions from 16 samples on; the default is 100."""
+    """TVM's cost model with predictions after 16 samples; the default is 100."""
     from tvm.s_tir.meta_schedule.cost_model import XGBModel
     from tvm.s_tir.meta_schedule.utils import cpu_count
 
@@ -81,5 +82,6 @@ METHODS: Mapping[str, Method] = {
     "droplet without either": Method(_droplet(prior=None, draft=None), _default_xgb, ("known",)),
     "droplet as published": Method(_published, _default_xgb),
 }
-"""``evolutionary`` is TVM's search with its defaults: its XGBoost model predicts at random until it
-has 100 samples. ``droplet`` is ``DropletStrategy()`` with its defaults, but spends its trials."""
+"""The search methods by name. ``evolutionary`` is TVM's search with its defaults: its XGBoost model
+predicts at random until it has 100 samples. ``droplet`` is ``DropletStrategy()`` with its defaults,
+except that it spends all trials."""

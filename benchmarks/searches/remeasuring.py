@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process of ``compare``: rebuild the winners of a layer and time them in turns."""
+"""Child process of ``searches``: rebuilds the winners of a layer and times them in turns."""
 
 import json
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ def remeasure(
 ) -> list[dict[str, Any]]:
     """Rebuild winners from their traces, check their outputs, and time them in turns.
 
-    Traces that give the same module are timed as one. Each round begins with another kernel and has
-    newly allocated buffers: some kernels take twice as long where their buffers happen to conflict
-    in a cache. A first round does not count. ``traces``: the JSON of each winner's trace.
-    ``rounds``: timings per kernel. ``target``: what they are built for. Returns, for each trace,
-    ``error`` (None if its output is that of the layer) and ``median`` in seconds, None after an
-    error. Raises ``RuntimeError`` if the unscheduled layer does not build.
+    Traces with the same module are timed once. Each round starts with another kernel and allocates
+    new buffers, because some kernels take twice as long if their buffers happen to conflict in a
+    cache. The first round does not count. ``traces``: the JSON of each winner's trace. ``rounds``:
+    number of timings per kernel. ``target``: the target to build for. Returns, for each trace,
+    ``error`` (None if its output matches the layer's) and ``median`` in seconds (None after an
+    error). Raises ``RuntimeError`` if the unscheduled layer does not build.
     """
     modules: dict[int, IRModule] = {}
     keys = []
@@ -68,7 +68,7 @@ def remeasure(
 
 
 def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The output of a kernel; the last array gives only its shape."""
+    """Run a kernel and return its output; the last array only gives the output's shape."""
     inputs = [tvm.runtime.tensor(array) for array in arrays[:-1]]
     output = tvm.runtime.tensor(np.full_like(arrays[-1], np.nan))
     library["main"](*inputs, output)
@@ -79,12 +79,12 @@ def _call(library: Any, arrays: Sequence[np.ndarray]) -> np.ndarray:
 def time_in_turns(
     timers: dict[int, Any], arrays: Sequence[np.ndarray], rounds: int
 ) -> list[tuple[int, list[float]]]:
-    """The seconds of each kernel in each round but the first."""
+    """The seconds of each kernel in each round except the first."""
     samples: dict[int, list[float]] = {key: [] for key in timers}
     order = list(timers)
     kept = []
     for turn in range(rounds + 1):
-        # Buffers of earlier rounds stay allocated, so that this round's lie elsewhere.
+        # Buffers of earlier rounds stay allocated, so that new buffers have other addresses.
         kept.append([tvm.runtime.tensor(array) for array in arrays])
         for key in order:
             secs = timers[key](*kept[-1]).mean
@@ -95,7 +95,7 @@ def time_in_turns(
 
 
 def _build(builder: Any, target: Target, mods: Sequence[IRModule]) -> list[tuple[Any, str | None]]:
-    """Build modules for a target: the library and the error of each, None in one or the other."""
+    """Build modules for a target. Returns a library and an error for each, one of them None."""
     found: list[tuple[Any, str | None]] = []
     for result in builder.build([BuilderInput(mod, target) for mod in mods]):
         if result.error_msg is not None:
@@ -109,8 +109,8 @@ def _build(builder: Any, target: Target, mods: Sequence[IRModule]) -> list[tuple
 def remeasure_layer(task: Task) -> dict[str, Any]:
     """Time the winners of the runs ``settings["runs"]`` at each of ``settings["checkpoints"]``.
 
-    Returns ``kernels``: for each run, in order, the kernel of each checkpoint as ``remeasure``
-    gives it; None where all trials had failed until then.
+    Returns ``kernels``: for each run, in order, the result of ``remeasure`` for each checkpoint;
+    None if all trials up to the checkpoint failed.
     """
     settings = task.settings
     winners = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process of ``compare``: tune a layer once with one method."""
+"""Child process of ``searches``: tunes a layer once with one method."""
 
 import random
 import shutil
@@ -25,7 +25,7 @@ from .methods import METHODS
 
 
 def trace_json(trace: Trace) -> Any:
-    """A trace in the types of Python's ``json``, which ``Trace.as_json`` does not always give."""
+    """A trace as JSON-compatible Python values, which ``Trace.as_json`` does not always return."""
     return TuningRecord(trace, Workload(IRModule()), []).as_json()[0]
 
 
@@ -75,10 +75,10 @@ def tune(task: Task) -> dict[str, Any]:
     method, seed, files = METHODS[settings["method"]], settings["seed"], settings["files"]
     target = host_target(settings.get("mcpu"))
     work_dir = task.out / "work" / f"{settings['layer']}-{settings['method']}-{seed}"
-    # The database of a stopped run would be resumed.
+    # Otherwise the database of a stopped run would be resumed.
     shutil.rmtree(work_dir, ignore_errors=True)
     work_dir.mkdir(parents=True)
-    # TVM's cost model draws from NumPy's global generator until it is warm.
+    # TVM's cost model draws from NumPy's global generator during its warm-up.
     np.random.seed(seed)
     random.seed(seed)
     log = TrialLog()

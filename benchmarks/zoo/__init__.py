@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with random weights to measure with."""
+"""Models with random weights for measurements."""

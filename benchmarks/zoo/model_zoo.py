@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that need no download, with random weights."""
+"""Models with random weights that need no download."""
 
 from pathlib import Path
 from typing import Any
@@ -7,32 +7,32 @@ from typing import Any
 import numpy as np
 
 ONNX_MODELS = ("resnet50", "vgg19", "densenet121", "inception_v2", "squeezenet", "shufflenet")
-"""Those that the ``onnx`` package brings without their weights."""
+"""Models that the ``onnx`` package ships without weights."""
 
 TORCH_MODELS = ("mobilenet_v2", "bert_4_layers", "vit_tiny", "whisper_encoder_2_layers")
-"""Those that are defined here, in PyTorch."""
+"""Models that this module defines in PyTorch."""
 
 MODELS = (*ONNX_MODELS, *TORCH_MODELS)
 
 TRAINING_MODELS = ("unet_3d",)
-"""Those that are there to be learned from, in PyTorch."""
+"""PyTorch models that serve only as training data."""
 
 
 def load_model(name: str) -> Any:
-    """Make a model, as ``tune`` takes it."""
+    """Make a model in a form that ``tune`` accepts."""
     return light_onnx(name) if name in ONNX_MODELS else torch_model(name)
 
 
 def light_onnx(name: str) -> Any:
-    """A model of the ``onnx`` package with random weights, different ones everywhere.
+    """A model of the ``onnx`` package with different random values for each weight.
 
-    The softmax at its end is left out: it hides wrong outputs.
+    Its softmax becomes an identity, because a softmax hides wrong outputs.
     """
     import onnx
 
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = onnx.load(folder / f"light_{name}.onnx")
-    # From version 4 on, weights need not be inputs.
+    # Since IR version 4, weights need not be inputs.
     model.ir_version = max(model.ir_version, 4)
     generator = np.random.default_rng(0)
     constants = {
@@ -41,8 +41,8 @@ def light_onnx(name: str) -> Any:
     for node in list(model.graph.node):
         if node.op_type == "ConstantOfShape":
             shape = constants[node.input[0]]
-            # A variance of 1 / fan-in keeps the scale from layer to layer; a vector is a bias or a
-            # variance, which has to be positive.
+            # A variance of 1 / fan-in preserves the scale from layer to layer. A vector is a bias
+            # or a variance, and variances must be positive.
             values = generator.uniform(0.5, 1.5, shape)
             if len(shape) > 1:
                 values = generator.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
@@ -73,8 +73,8 @@ def torch_model(name: str) -> Any:
         return encoder.eval(), (torch.randn(1, 128, 256),)
     mobilenet = _mobilenet_v2(torch)
     image = torch.randn(1, 3, 224, 224)
-    # Batch norms of an untrained network let its activations shrink to nothing, and any program
-    # would give the right outputs. So they get the statistics of an image.
+    # The batch norms of an untrained network let its activations vanish, and then any program would
+    # have correct outputs. So the batch norms get the statistics of an image.
     for layer in mobilenet.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = None
@@ -131,8 +131,8 @@ def _mobilenet_v2(torch: Any) -> Any:
 
 
 def _vit_tiny(torch: Any) -> Any:
-    """ViT-Ti/16 of 224 pixels ("Training data-efficient image transformers", Touvron et al., 2021,
-    table 1)."""
+    """ViT-Ti/16 for 224x224 images ("Training data-efficient image transformers", Touvron et al.,
+    2021, table 1)."""
     nn = torch.nn
 
     class Vit(nn.Module):  # type: ignore[name-defined, misc]
@@ -174,7 +174,7 @@ def _whisper_encoder(torch: Any) -> Any:
 
 
 def _unet_3d(torch: Any) -> Any:
-    """Four levels of a U-Net of volumes ("3D U-Net", Çiçek et al., 2016, figure 2)."""
+    """A U-Net for volumes with four levels ("3D U-Net", Çiçek et al., 2016, figure 2)."""
     nn = torch.nn
 
     def level(inputs: int, hidden: int, outputs: int) -> Any:

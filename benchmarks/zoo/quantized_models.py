@@ -11,18 +11,18 @@ import numpy as np
 from .model_zoo import ONNX_MODELS, light_onnx, load_model, torch_model
 
 KINDS = ("u8s8", "s8s8", "u8s7")
-"""The types of activations and weights; of 7 bits by ``reduce_range``."""
+"""The types of activations and weights. ``reduce_range`` makes 7-bit weights."""
 
 BASES = ("resnet50", "mobilenet_v2", "squeezenet", "bert_4_layers")
 
 QUANTIZED_MODELS = tuple(f"{base}_{kind}" for base in BASES for kind in KINDS)
 
 CALIBRATION_INPUTS = 4
-"""Random inputs that the scales of activations are taken from."""
+"""Number of random inputs for calibrating the scales of activations."""
 
 
 def write_onnx(name: str, path: Path) -> None:
-    """Write a model of the zoo as an ONNX file; one that is defined in PyTorch is exported."""
+    """Write a model of the zoo as an ONNX file; a PyTorch model is exported."""
     import onnx
 
     if name in QUANTIZED_MODELS:
@@ -37,7 +37,7 @@ def write_onnx(name: str, path: Path) -> None:
 
 
 def load_any_model(name: str) -> Any:
-    """Make a model of the zoo, or a quantized one, as ``tune`` takes it."""
+    """Make a model of the zoo, quantized or not, in a form that ``tune`` accepts."""
     return quantized_onnx(name) if name in QUANTIZED_MODELS else load_model(name)
 
 
@@ -66,7 +66,7 @@ def quantized_onnx(name: str) -> Any:
 
 
 def _inputs(model: Any) -> Any:
-    """What ``quantize_static`` reads its inputs from: standard normal ones."""
+    """A calibration reader for ``quantize_static`` with standard normal inputs."""
     from onnxruntime.quantization import CalibrationDataReader
 
     weights = {one.name for one in model.graph.initializer}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of search strategies: measured spaces, replay, and live benchmarks."""
+"""Evaluation of search strategies: measured spaces, and replay of searches on them."""

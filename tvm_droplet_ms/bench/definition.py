@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definition of a space: a workload, and its design space, whole or cut to be enumerable."""
+"""Definition of a space: a workload and its design space, whole or cut to an enumerable size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ Tensors = Callable[[], Sequence[te.Tensor]]
 class Definition:
     """A workload and its design space.
 
-    - ``description``: the workload and the schedule space, in a line.
+    - ``description``: the workload and the schedule space, in one line.
     - ``mod``: the unscheduled module, with the function ``main``.
-    - ``make_space``: makes a new generator of its design space.
+    - ``make_space``: makes a new generator of the design space.
     - ``is_whole``: True for MetaSchedule's own space, which is too large to enumerate.
     """
 
@@ -31,7 +31,7 @@ class Definition:
     is_whole: bool = False
 
     def context(self, target: Target, strategy: ms.SearchStrategy | str, seed: int = 1) -> object:
-        """A context that tunes it on one thread."""
+        """A context that tunes the workload on one thread."""
         return ms.TuneContext(
             self.mod,
             target=target,
@@ -47,14 +47,14 @@ class Definition:
 class Cut:
     """MetaSchedule's rules for a CPU with a multi-level tiling of fewer levels.
 
-    The rules and their other settings are those of ``ScheduleRule::DefaultLLVM``
+    The rules and their other settings come from ``ScheduleRule::DefaultLLVM``
     (``src/s_tir/meta_schedule/schedule_rule/schedule_rule.cc``).
 
     - ``structure``: the tiling; MetaSchedule's own is "SSRSRS".
-    - ``unroll``: the limits of unrolling to choose from.
-    - ``write_levels``: at which levels a write cache may be; none for no write cache.
+    - ``unroll``: the unroll limits to choose from.
+    - ``write_levels``: the levels at which a write cache may be; empty for no write cache.
     - ``rfactor``: True if a reduction may be split in two.
-    - ``parallel``: True to annotate loops as parallel, which adds an extent to choose.
+    - ``parallel``: True to annotate loops as parallel, which adds a parallel extent to choose.
     """
 
     structure: str
@@ -106,16 +106,18 @@ class Cut:
 
 
 def whole() -> SpaceGenerator:
+    """Make a generator of MetaSchedule's whole design space."""
     return PostOrderApply()
 
 
 def module(tensors: Sequence[te.Tensor]) -> IRModule:
+    """Make a module whose function ``main`` computes the tensors."""
     function = te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")
     return IRModule({"main": function})
 
 
 def define(name: str, workload: str, tensors: Tensors, cut: Cut | None = None) -> Definition:
-    """The definition of a workload with a part of MetaSchedule's space, or all of it."""
+    """The definition of a workload with a part of MetaSchedule's space, or with the whole space."""
     if cut is None:
         description = f"{workload}; MetaSchedule's whole space for a CPU"
         return Definition(name, description, module(tensors()), whole, is_whole=True)

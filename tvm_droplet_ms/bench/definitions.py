@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads that spaces are made of, and how to find one."""
+"""The workloads of the spaces, and a lookup by name."""
 
 import importlib
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class UnknownDefinitionError(Exception):
 
 
 class UntrustedDefinitionError(SpaceError):
-    """A space file names a function to call that the user has not named."""
+    """A space file names a function that the user does not trust."""
 
 
 _trusted: set[str] = set()
@@ -42,16 +42,16 @@ def trust(*names: str) -> None:
 
 
 def trusted() -> tuple[str, ...]:
-    """Functions that space files may name."""
+    """The functions that space files may name."""
     return tuple(sorted(_trusted))
 
 
 def definition_of(space: Space) -> Definition:
     """Find the definition that a space file names.
 
-    Raises ``UntrustedDefinitionError`` if the file names a function that was not given to
-    ``trust``: to find the definition is to import and call it. Raises ``UnknownDefinitionError`` if
-    there is none of that name.
+    Raises ``UntrustedDefinitionError`` if the file names a function that was not passed to
+    ``trust``, because the lookup imports and calls it. Raises ``UnknownDefinitionError`` if no
+    definition has that name.
     """
     if ":" in space.definition and space.definition not in _trusted:
         raise UntrustedDefinitionError(
@@ -68,11 +68,11 @@ def context_of(space: Space) -> TuneContext:
 
 
 def find_definition(text: str) -> Definition:
-    """Find a definition by its name, or one of the user's.
+    """Find a definition of the package or the user by its name.
 
-    ``text``: a name of ``DEFINITIONS`` or of ``LAYERS``, or ``package.module:function``, a function
-    without parameters that returns a ``Definition``. Raises ``UnknownDefinitionError`` if there is
-    none.
+    ``text``: a name in ``DEFINITIONS`` or ``LAYERS``, or ``package.module:function``, a function
+    without parameters that returns a ``Definition``. Raises ``UnknownDefinitionError`` if the
+    definition does not exist.
     """
     if ":" in text:
         module, _, attribute = text.partition(":")
@@ -158,4 +158,4 @@ DEFINITIONS: dict[str, Callable[[], Definition]] = {
     **{name: partial(define, name, *workload, cut) for name, (workload, cut) in _CUT.items()},
     **{name: partial(define, name, *workload) for name, workload in _WHOLE.items()},
 }
-"""The definitions of spaces by name; each is made when asked for."""
+"""Functions that make the definitions of spaces, by name."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A workload's design space: its points, and the candidates that TVM makes of them."""
+"""A workload's design space: its points, and the candidates that TVM makes from them."""
 
 import random
 from typing import Any
@@ -19,14 +19,14 @@ from .definitions import context_of
 from .space import DecisionLayout, MeasuredPoint, SketchLayout, Space, SpaceError
 
 CHECKED_POINTS = 8
-"""Number of points of a space that are replayed to check that this TVM makes the same modules."""
+"""Approximate number of points to replay to check that this TVM makes the same modules."""
 
 
 class DesignSpace:
-    """Sketches of a context's design space, and replay of points in them.
+    """The sketches of a context's design space, and replay of points in them.
 
-    ``places``: points of the distinct sketches. ``replayer``: replays traces and runs the context's
-    postprocessors.
+    ``places``: the encoded spaces of the distinct sketches. ``replayer``: replays traces and runs
+    the context's postprocessors.
     """
 
     def __init__(self, context: TuneContext, seed: int = 0) -> None:
@@ -38,12 +38,12 @@ class DesignSpace:
         checks = [mask, *context.space_generator.postprocs]
         self.replayer = ScreenedReplayer(context.mod, checks, random.Random(seed))
         if GpuLimits.are_told_by(context.target):
-            # TVM's own sampling draws twenty schedules for one that a GPU can launch.
+            # A GPU can launch about one of twenty schedules that TVM's own sampling draws.
             mask.draft = GpuLimits.of(context.target).begin(self.places, self.replayer)
 
     @staticmethod
     def of(space: Space) -> "DesignSpace":
-        """The design space that a file was measured in."""
+        """The design space of a measured space."""
         return DesignSpace(context_of(space))
 
     @property
@@ -52,28 +52,28 @@ class DesignSpace:
         return self.places.sketches
 
     def start(self, sketch: int) -> Point:
-        """Decisions that a sketch was generated with."""
+        """The decisions with which a sketch was generated."""
         return self.places.start(sketch)
 
     def trace(self, place: SpacePoint) -> Trace:
-        """Trace of a point, without postprocessors."""
+        """The trace of a point, without postprocessors."""
         return self.places.trace(place)
 
     def read(self, sketch: int, trace: Trace) -> Point:
-        """Decisions of a sketch's trace, with or without postprocessors."""
+        """Read the decisions of a sketch from a trace with or without postprocessors."""
         return self.sketches[sketch].read(trace.simplified(remove_postproc=True))
 
     def realize(self, place: SpacePoint) -> Candidate | None:
-        """Replay a point; None where a primitive or a postprocessor refuses it."""
+        """Replay a point; None if a primitive or a postprocessor rejects it."""
         return self.replayer.replay(self.trace(place))
 
     def draw(self, sketch: int) -> Candidate | None:
-        """Let TVM sample all decisions of a sketch; None where they are refused."""
+        """Let TVM sample all decisions of a sketch; None if they are rejected."""
         insts = self.trace((sketch, self.start(sketch))).insts
         return self.replayer.replay(Trace(insts, {}))
 
     def layout(self, sketch: int) -> SketchLayout:
-        """Decisions of a sketch and their limits, as data."""
+        """The decisions of a sketch and their limits, as data."""
         insts = self.trace((sketch, self.start(sketch))).insts
         return tuple(
             _layout(decision, insts[decision.inst].attrs)
@@ -81,7 +81,7 @@ class DesignSpace:
         )
 
     def layouts(self) -> tuple[SketchLayout, ...]:
-        """Layout of each sketch."""
+        """The layout of each sketch."""
         return tuple(map(self.layout, range(len(self.sketches))))
 
 
@@ -97,9 +97,9 @@ def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
 
 
 def check_modules(space: Space) -> None:
-    """Check that this TVM makes the modules of a space that were measured.
+    """Check that this TVM reproduces the measured modules of a space.
 
-    Raises ``SpaceError`` if a replayed point has another structural hash.
+    Raises ``SpaceError`` if the module of a replayed point has another structural hash.
     """
     design_space = DesignSpace.of(space)
     points = [point for point in space.points if point.module is not None]
@@ -109,7 +109,7 @@ def check_modules(space: Space) -> None:
 
 
 def measured_candidate(space: Space, point: MeasuredPoint, design_space: DesignSpace) -> Candidate:
-    """Replay a point that has a module. Raises ``SpaceError`` if it makes another one here."""
+    """Replay a point that has a module. Raises ``SpaceError`` if it makes another module here."""
     candidate = design_space.realize((point.sketch, point.decisions))
     expected = space.modules[point.module or 0].structural_hash
     if candidate is None or candidate.module != expected:

@@ -25,7 +25,8 @@ from .library import shipped_training_files
 from .space import Space
 
 WHOLE = "whole_"
-"""The prefix of a sample of a whole space, whose enumerated part is a space without it."""
+"""The name prefix of a sample of a whole space. The enumerated part of the same workload is a space
+without the prefix."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 class DraftedSpace:
     """The symbols and the times of the modules of a measured space.
 
-    ``name``: the space's name. ``symbols``: of shape ``(modules, SYMBOLS)``, float32; NaN where the
-    key is not understood. ``secs``: the times of the modules in seconds, of shape ``(modules,)``;
-    infinity for failures.
+    ``name``: the name of the space. ``symbols``: of shape ``(modules, SYMBOLS)``, float32; NaN if
+    the symbols of a key are unknown. ``secs``: the times of the modules in seconds, of shape
+    ``(modules,)``; infinity for failures.
     """
 
     name: str
@@ -62,7 +63,7 @@ class DraftedSpace:
 
     @property
     def usable(self) -> np.ndarray:
-        """True for each module that a draft can learn from: its symbols are known, and it runs."""
+        """True for each module with known symbols and a time: a draft can learn from it."""
         usable: np.ndarray = np.isfinite(self.symbols).all(axis=1) & np.isfinite(self.secs)
         return usable
 
@@ -70,7 +71,7 @@ class DraftedSpace:
 def learn_draft(spaces: Sequence[DraftedSpace], out: Path) -> int:
     """Fit a draft to spaces, and write it.
 
-    Returns the spaces that it learned from: those with a usable module.
+    Returns the number of spaces with a usable module. The draft learns from these.
     """
     learned = [(space, space.usable) for space in spaces if space.usable.any()]
     trees = fit_draft(
@@ -82,7 +83,7 @@ def learn_draft(spaces: Sequence[DraftedSpace], out: Path) -> int:
 
 
 def drafted_space_once(path: Path, kept: Path) -> DraftedSpace:
-    """``drafted_space``, kept in the file ``kept``."""
+    """``drafted_space``, cached in the file ``kept``."""
     if not kept.exists():
         with replacing(kept) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **vars(drafted_space(path)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads to learn from: layers of common models, each with MetaSchedule's whole space.
 
-A sample of each is measured for a cost model to learn from. With more kinds of layers, one like
-the user's is likelier among them.
+A cost model learns from a measured sample of each. The more kinds of layers there are, the more
+likely one resembles the user's.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload as _t
 from .definition import Definition, Tensors, define
 
 Workload = tuple[str, Tensors]
-"""The description of a workload in a line, and what makes its tensors."""
+"""A one-line description of a workload, and a function that makes its tensors."""
 
 
 def product(rows: int, columns: int, inner: int) -> Workload:
@@ -29,7 +29,7 @@ def batch_product(batch: int, rows: int, columns: int, inner: int) -> Workload:
 def convolution(
     size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1
 ) -> Workload:
-    """A convolution of a square image, NHWC, padded to keep its size but for the stride."""
+    """A convolution of a square NHWC image, with the padding that keeps its size at stride 1."""
     form = f" of stride {stride}" * (stride > 1) + f" of dilation {dilation}" * (dilation > 1)
     padding = dilation * (kernel // 2)
     return (
@@ -177,4 +177,4 @@ _LAYERS: dict[str, Workload] = {
 LAYERS: dict[str, Callable[[], Definition]] = {
     name: partial(define, name, *workload) for name, workload in _LAYERS.items()
 }
-"""The definitions of samples by name; each is made when asked for."""
+"""Functions that make the definitions of samples, by name."""

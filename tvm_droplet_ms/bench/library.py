@@ -10,8 +10,8 @@ SAMPLES = Path(__file__).parent / "samples"
 HELD_OUT = frozenset(
     {"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"}
 )
-"""Spaces on which nothing of a strategy was chosen: they show whether a choice made on the others
-holds elsewhere."""
+"""Held-out spaces. No setting of a strategy was chosen on them: they show whether settings chosen
+on the other spaces generalize."""
 
 _SUFFIXES = (".json", ".json.gz")
 
@@ -24,18 +24,18 @@ def shipped_spaces() -> dict[str, Path]:
 def shipped_samples() -> dict[str, Path]:
     """Files of the package's samples by name, in alphabetical order.
 
-    A cost model learns from them; nothing can be searched in a sample.
+    A cost model learns from samples. A sample cannot be searched.
     """
     return _files(SAMPLES)
 
 
 def shipped_training_files() -> list[Path]:
-    """All files of the package that a cost model can learn from."""
+    """All files of the package from which a cost model can learn."""
     return [*shipped_spaces().values(), *shipped_samples().values()]
 
 
 def find_space(text: str) -> Path:
-    """File of a space or a sample: by its name in the package, or a path."""
+    """Find the file of a space or a sample by its name in the package or its path."""
     return (shipped_samples() | shipped_spaces()).get(text, Path(text))
 
 

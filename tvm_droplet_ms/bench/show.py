@@ -11,7 +11,7 @@ _HEADER = ["space", "points", "modules", "failed", "optimum us", "best 1%", "med
 
 
 def format_spaces(spaces: Sequence[Space]) -> str:
-    """A table of spaces in Markdown, a legend, and the place and time of each measurement."""
+    """A Markdown table of spaces, a legend, and the machine and date of each measurement."""
     return "\n\n".join(
         [
             align([_HEADER, *map(_cells, spaces)]),
@@ -40,7 +40,7 @@ def _cells(space: Space) -> list[str]:
 
 
 def _spread(secs: Sequence[float]) -> float:
-    """The interquartile range over the median; 0 of a single pass."""
+    """The interquartile range divided by the median; 0 for a single pass."""
     if len(secs) < 2:
         return 0.0
     low, middle, high = quantiles(secs, n=4, method="inclusive")

@@ -55,8 +55,8 @@ TUNING = (
 def source_digest(sources: Sequence[str], package: Path = PACKAGE) -> str:
     """SHA-256 of the code and the models in files and folders of the package, in hexadecimal.
 
-    Of code it is of the syntax trees without docstrings: comments, formatting and documentation
-    change nothing.
+    Code is hashed as a syntax tree without docstrings: comments, formatting and documentation do
+    not change the digest.
     """
     digest = hashlib.sha256()
     for source in sources:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A space whose points were measured once, as data. Imports no TVM."""
+"""A measured space as data. Imports no TVM."""
 
 import gzip
 import json
@@ -19,11 +19,11 @@ VERSION = 1
 
 
 _AS_IT_IS = ("name", "description", "definition", "closed", "target", "machine", "versions", "date")
-"""Fields of a space that its file has as they are."""
+"""Fields of a space that its file stores unchanged."""
 
 
 class SpaceError(Exception):
-    """A file that is no space, or does not hold together."""
+    """A file is not a space, or its content is inconsistent."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class DecisionLayout:
     """One decision of a sketch, and its limits.
 
     - ``kind``: the kind of its instruction: "SamplePerfectTile", "SampleCategorical",
-      "SampleComputeLocation" or "Annotate", the last for a parallel extent.
+      "SampleComputeLocation", or "Annotate" for a parallel extent.
     - ``start``: index of its first integer in a point.
-    - ``length``: number of its integers: the positions of a tile, else 1.
-    - ``max_innermost_factor``: the limit of a tile's innermost position; -1 for none.
-    - ``candidates``: candidates of a ``SampleCategorical``; empty for the others.
+    - ``length``: number of its integers: the number of factors of a tile, otherwise 1.
+    - ``max_innermost_factor``: the limit of a tile's innermost factor; -1 for no limit.
+    - ``candidates``: candidates of a ``SampleCategorical``; empty for other kinds.
     """
 
     kind: str
@@ -53,9 +53,9 @@ SketchLayout = tuple[DecisionLayout, ...]
 class MeasuredPoint:
     """Realized decisions, and the module that they make.
 
-    ``sketch``: index of the sketch in the design space. ``decisions``: the decisions, one after the
-    other: as ``Sketch.read`` gives them. ``module``: the index of its module in the space; None
-    where there is none: a "constraint" failure.
+    ``sketch``: index of the sketch in the design space. ``decisions``: the concatenated decisions,
+    as ``Sketch.read`` returns them. ``module``: the index of its module in the space; None for a
+    point without a module, which is a "constraint" failure.
     """
 
     sketch: int
@@ -68,12 +68,12 @@ class MeasuredModule:
     """A distinct scheduled module and its measurements.
 
     - ``structural_hash``: the ``tvm_ffi.structural_hash`` of the scheduled module.
-    - ``secs``: the time of one call in seconds, once for each pass over the space; empty if it
-      failed.
-    - ``build_secs``: duration of building and exporting it, in seconds.
+    - ``secs``: the time of one call in seconds, one value per pass over the space; empty for a
+      failure.
+    - ``build_secs``: duration of building and exporting the module, in seconds.
     - ``run_secs``: duration of one measurement in seconds: loading, filling the arguments, timing.
-    - ``failure``: why it has no time: "constraint" (a primitive or a postprocessor refused it),
-      "compile", "runtime", "timeout" or "wrong result"; None where it has one.
+    - ``failure``: the kind of failure: "constraint" (a primitive or a postprocessor rejected it),
+      "compile", "runtime", "timeout" or "wrong result"; None if the module has a time.
     """
 
     structural_hash: int
@@ -84,7 +84,7 @@ class MeasuredModule:
 
     @cached_property
     def time(self) -> float:
-        """The best estimate: the median over the passes, in seconds; infinity if it failed."""
+        """The best estimate: the median over the passes, in seconds; infinity for a failure."""
         return median(self.secs) if self.secs else math.inf
 
 
@@ -92,17 +92,17 @@ class MeasuredModule:
 class Space:
     """A workload's design space with the time of every module in it.
 
-    - ``description``: the workload and the schedule space, in a line.
-    - ``definition``: name that ``definitions.find_definition`` finds the workload by.
-    - ``machine``: machine that measured it: ``cpu``, ``cpus``, ``threads``.
+    - ``description``: the workload and the schedule space, in one line.
+    - ``definition``: the workload's name for ``definitions.find_definition``.
+    - ``machine``: the machine that measured it: ``cpu``, ``cpus``, ``threads``.
     - ``versions``: versions of the packages that made it.
     - ``date``: date of the measurement, in ISO format.
-    - ``points``: all points, those with the same module too (aliases), and those without one.
+    - ``points``: all points, including points with the same module (aliases) or without a module.
     - ``closed``: True for a space with every module that MetaSchedule can reach; False for a
       sample.
     - ``origins``: origin of each module of a sample: "random" for TVM's own sampling, "near" for a
-      change of one of the best, or the name of the search that proposed it. Empty where it is not
-      known.
+      change to one of the best points, or the name of the search that proposed it. Empty if
+      unknown.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Space:
 
     @cached_property
     def optimum(self) -> float:
-        """The smallest time, in seconds."""
+        """The minimum time, in seconds."""
         return min(self.times)
 
     @cached_property
@@ -139,8 +139,8 @@ class Space:
         return {point.module: point for point in self.points[::-1] if point.module is not None}
 
     def save(self, path: Path) -> None:
-        """Write the space as JSON, compressed where the name ends in ``.gz``."""
-        # Without a time, so that the same space is the same file.
+        """Write the space as JSON, compressed if the name ends in ``.gz``."""
+        # mtime=0 makes the files of equal spaces identical.
         text = json.dumps(self.as_json(), separators=(",", ":")) + "\n"
         data = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
         with replacing(path) as partial:
@@ -150,7 +150,7 @@ class Space:
     def load(path: Path) -> "Space":
         """Read a space.
 
-        Raises ``SpaceError`` if the file cannot be read, is no space, or is one of another version.
+        Raises ``SpaceError`` if the file cannot be read, is not a space, or has another version.
         """
         try:
             data = path.read_bytes()
@@ -166,7 +166,7 @@ class Space:
             raise SpaceError(f"{path} cannot be read as a space: {error!r}") from error
 
     def as_json(self) -> dict[str, Any]:
-        """The content of its file."""
+        """The content of the space's file."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -189,7 +189,7 @@ class Space:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Space":
-        """Read the content of a file; raises ``KeyError`` where something is missing."""
+        """Read the content of a file. Raises ``KeyError`` if a field is missing."""
         points, modules = content["points"], content["modules"]
         failure = {int(i): str(kind) for i, kind in modules["failure"].items()}
         names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")

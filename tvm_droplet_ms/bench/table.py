@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A MetaSchedule builder and runner that answer from a measured space."""
+"""A MetaSchedule builder and runner that look results up in a measured space."""
 
 import math
 import os
@@ -24,11 +24,11 @@ from .space import MeasuredModule, Space
 
 NEAR_BEST = 1.1
 NEAR_BEST_REPEATS = 5
-"""As in ``PromptRunner``: a module within 10% of the best is timed five times in all."""
+"""As in ``PromptRunner``: a module within 10% of the best is timed five times in total."""
 
 
 class MissingModuleError(Exception):
-    """A module was proposed that a closed space does not have."""
+    """A proposed module is missing from a closed space."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Trial:
     """One measured candidate.
 
     - ``module``: the structural hash of its module.
-    - ``secs``: mean of the times reported by the runner, in seconds; infinity if it failed.
-    - ``best_estimate``: the time without noise, in seconds; infinity if it failed.
-    - ``failure``: why it has no time.
+    - ``secs``: mean of the times that the runner reports, in seconds; infinity for a failure.
+    - ``best_estimate``: the time without noise, in seconds; infinity for a failure.
+    - ``failure``: the kind of failure; None if the module has a time.
     """
 
     module: int
@@ -53,12 +53,12 @@ class Trial:
 
 
 class ReplayTable:
-    """Answers for one tuning run of one task.
+    """Answers the measurements of one tuning run of one task.
 
     ``noisy``: True if a measurement is drawn from the recorded repeats; otherwise it is their
-    median. ``seed``: seed of the draws. ``trials``: the candidates in the order in which they were
-    measured, repeated ones included. Raises ``SpaceError`` if this TVM makes other modules of the
-    space's points than those that were measured.
+    median. ``seed``: seed of the draws. ``trials``: the candidates in the order of measurement,
+    including repeated candidates. Raises ``SpaceError`` if this TVM does not reproduce the measured
+    modules of the space's points.
     """
 
     def __init__(self, space: Space, *, noisy: bool = False, seed: int = 0) -> None:
@@ -74,7 +74,7 @@ class ReplayTable:
         return {"builder": TableBuilder(self), "runner": TableRunner()}
 
     def answer(self, mod: IRModule) -> MeasuredModule:
-        """Measurements of a module. Raises ``MissingModuleError`` if the space does not have it."""
+        """The measurements of a module. Raises ``MissingModuleError`` if the space lacks it."""
         name = structural_hash(mod)
         if name not in self.space.index:
             raise MissingModuleError(
@@ -89,10 +89,11 @@ class ReplayTable:
         self.trials.append(Trial(module.structural_hash, reported, module.time, module.failure))
 
     def draw(self, module: MeasuredModule) -> list[float]:
-        """Times that a runner reports for a module, repeated as ``PromptRunner`` does.
+        """The times that a runner reports for a module, repeated as in ``PromptRunner``.
 
-        With noise all repeats are of one pass: some modules differ from pass to pass by far more
-        than a live measurement's repeats do, which are taken at one time in one process.
+        With noise, all repeats come from one pass. The times of some modules differ far more
+        between passes than between the repeats of a live measurement, which one process takes at
+        one time.
         """
         if module.failure is not None:
             return []
@@ -105,7 +106,7 @@ class ReplayTable:
 class TableBuilder(PyBuilder):
     """Looks modules up instead of building them.
 
-    Every artifact has a folder of its own, which TVM deletes once the candidate is measured.
+    Each artifact has its own folder, which TVM deletes after measuring the candidate.
     """
 
     def __init__(self, table: ReplayTable) -> None:
@@ -114,9 +115,9 @@ class TableBuilder(PyBuilder):
         self._directory = tempfile.TemporaryDirectory(prefix="tvm_droplet_ms_")
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """Look a batch up.
+        """Look up a batch of modules.
 
-        Raises ``MissingModuleError`` if a closed space does not have a module.
+        Raises ``MissingModuleError`` if a closed space lacks a module.
         """
         return [self._result(build_input) for build_input in build_inputs]
 
@@ -133,10 +134,10 @@ class TableBuilder(PyBuilder):
 
 @derived_object
 class TableRunner(PyRunner):
-    """Reports the times that an artifact's name holds."""
+    """Reports the times in an artifact's name."""
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
-        """Report a batch."""
+        """Report the times of a batch."""
         futures: list[RunnerFuture] = []
         for runner_input in runner_inputs:
             name = os.path.basename(str(runner_input.artifact_path))

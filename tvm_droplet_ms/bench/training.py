@@ -13,19 +13,19 @@ from .design_space import DesignSpace, measured_candidate
 from .space import Space
 
 MOST_PROGRAMS = 1024
-"""Programs of a closed space to learn from, drawn at random: it is small, and more of them teach
-little of other workloads. Of a sample, all are learned from."""
+"""Maximum number of programs, drawn at random, to learn from in a closed space. A closed space is
+small, and more of its programs teach little about other workloads. A sample has no limit."""
 
 
 def read_space(
     path: Path, *, most: int | None = None, extractor: Extractor | None = None
 ) -> MeasuredWorkload:
-    """Features and measured times of some programs of a space, drawn at random.
+    """Features and measured times of randomly drawn programs of a space.
 
     ``path``: file of a space or a sample. ``most``: maximum number of programs; None for all of a
     sample, and ``MOST_PROGRAMS`` of a closed space. ``extractor``: extractor of the features; None
-    for ``ProgramFeatures``. Raises ``SpaceError`` if the file is none, or this TVM makes other
-    modules of its points.
+    for ``ProgramFeatures``. Raises ``SpaceError`` if the file is not a space, or if this TVM makes
+    other modules from its points.
     """
     space = Space.load(path)
     context = context_of(space)
@@ -41,7 +41,7 @@ def read_space(
 
 
 def drawn_modules(space: Space, most: int | None = None) -> list[int]:
-    """The modules that ``read_space`` learns from, by index."""
+    """The indices of the modules that ``read_space`` draws."""
     if most is None:
         most = MOST_PROGRAMS if space.closed else len(space.modules)
     drawn = np.random.default_rng(0).permutation(len(space.modules))[:most]
@@ -51,10 +51,10 @@ def drawn_modules(space: Space, most: int | None = None) -> list[int]:
 def read_space_once(
     path: Path, cache: Path, *, extractor: Extractor | None = None
 ) -> MeasuredWorkload:
-    """``read_space``, kept in a file: replaying a space takes minutes.
+    """``read_space``, cached in a file, because replaying a space takes minutes.
 
-    ``path``: file of a space or a sample. ``cache``: file to keep it in, ``.npz``. A file with
-    features of another kind is written again. ``extractor``: extractor of the features; None for
+    ``path``: file of a space or a sample. ``cache``: the ``.npz`` cache file. A file with features
+    of another kind is overwritten. ``extractor``: extractor of the features; None for
     ``ProgramFeatures``.
     """
     used = extractor or ProgramFeatures()

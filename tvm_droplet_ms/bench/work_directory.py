@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directory of an unfinished collection: claimed for one task, resumed, and removed at the end."""
+"""Claims, resumes and removes the work directory of a collection."""
 
 import json
 import shutil
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 MARKER = "task.json"
-"""File that says for which task a directory was claimed."""
+"""The file that names the task of a claimed directory."""
 
 CONTENTS = ("artifacts", "log.jsonl", "sample.jsonl", MARKER)
-"""All that a collection writes into its directory."""
+"""The files and folders that a collection writes into its directory."""
 
 
 class CollectionError(Exception):
-    """An earlier collection cannot be resumed, or the workload cannot be built."""
+    """A collection cannot be started, resumed or completed."""
 
 
 def claim(directory: Path, task: Mapping[str, str]) -> None:
@@ -41,9 +41,9 @@ def claim(directory: Path, task: Mapping[str, str]) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Delete a collection's files; the directory too if the collection created it.
+    """Delete a collection's files, and the directory too if the collection created it.
 
-    A directory that was not claimed is left alone, and so are files of others in one that was.
+    A directory that was not claimed stays unchanged. Other files in a claimed directory stay.
     """
     marker = directory / MARKER
     if not marker.exists():
@@ -60,7 +60,7 @@ def remove(directory: Path) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Entries of a JSON-lines file; a torn last line, of a run that was killed, is cut off."""
+    """Yield the entries of a JSON-lines file, and cut off the torn last line of a killed run."""
     if not path.exists():
         return
     text = path.read_text()

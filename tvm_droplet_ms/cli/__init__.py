@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``droplet-ms``. Each subcommand has its own file, and imports TVM when it runs."""
+"""The command ``droplet-ms``. Each subcommand has its own file and imports TVM when it runs."""
 
 import argparse
 import os
@@ -26,10 +26,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    ``arguments``: the arguments. None takes those of the process. Returns 0 for success. 1 for a
-    failure that is explained on standard error, or if standard output was closed (as by ``head``).
-    An interruption ends the process with status 130. Raises ``SystemExit``: raised by argparse
-    after ``--help`` and ``--version``, and with status 2 for bad arguments.
+    ``arguments``: the arguments; None for the arguments of the process. Returns 0 for success, and
+    1 for a failure that standard error explains or if standard output was closed (as by ``head``).
+    An interruption ends the process with status 130. Argparse raises ``SystemExit`` after
+    ``--help`` and ``--version``, and with status 2 for bad arguments.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _is_output_closed():
             raise
-        # Python flushes standard output again when it exits, and would print a traceback.
+        # Python flushes standard output again at exit, which would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
 
 
 def _is_output_closed() -> bool:
-    """True if standard output is closed. If not, the broken pipe is another one."""
+    """True if standard output is closed. Otherwise another pipe broke."""
     try:
         print(flush=True)
     except BrokenPipeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types of the commands, and how they end in words. Imports no TVM."""
+"""Argument types of the commands, and their error and interrupt messages. Imports no TVM."""
 
 import argparse
 import errno
@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from ..session.stop import handling
 
 MOST = 2**31 - 1
-"""The largest integer that TVM takes for a count or a seed."""
+"""The largest integer that TVM accepts as a count or a seed."""
 
 
 def whole(least: int, expected: str, most: int = MOST) -> Callable[[str], int]:
-    """A parser of integers from `least` to `most`. ``expected``: the end of its message."""
+    """Make a parser of integers from `least` to `most`. ``expected``: end of the error message."""
 
     def parse(text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
@@ -62,7 +62,7 @@ def stop_gain(text: str) -> float | str | None:
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...] | list[tuple[int, ...]]]:
-    """Parse the shape of an input, "x=1,3", or several, "x=1,3|2,3". For ``type=``."""
+    """Parse one shape of an input, "x=1,3", or several, "x=1,3|2,3". For ``type=``."""
     name, equals, written = text.rpartition("=")
     shapes = [_extents(each) for each in written.split("|")]
     if not name or not equals or any(extent < 0 for each in shapes for extent in each):
@@ -74,7 +74,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...] | list[tuple[int, ...]]]:
 
 
 def _extents(text: str) -> tuple[int, ...]:
-    """The extents of a shape; one of -1 where one is no number."""
+    """The extents of a shape; a single -1 if an extent is not an integer."""
     try:
         return tuple(int(extent) for extent in text.split(",")) if text else ()
     except ValueError:
@@ -82,7 +82,7 @@ def _extents(text: str) -> tuple[int, ...]:
 
 
 def dim(text: str) -> tuple[str, int | list[int]]:
-    """Parse an open extent, "width=320", or several, "width=320|640". For ``type=``."""
+    """Parse one value of a symbolic extent, "width=320", or several, "width=320|640"."""
     name, equals, written = text.rpartition("=")
     values = [int(each) if each.isdecimal() else -1 for each in written.split("|")]
     if not name or not equals or any(value < 0 for value in values):
@@ -139,23 +139,23 @@ def _number(text: str) -> float | int:
 
 
 def fail(command: str, reason: object) -> int:
-    """Print why a command failed on standard error; returns its exit status."""
+    """Print the reason for a command's failure to standard error, and return its exit status."""
     print(f"droplet-ms {command}: error: {reason}", file=sys.stderr)
     return 1
 
 
 @contextmanager
 def ending_at_once(advice: str) -> Iterator[None]:
-    """Within it, Ctrl-C and SIGTERM end the process at once, in words, with status 130.
+    """Make Ctrl-C and SIGTERM end the process at once, with a message and status 130.
 
-    ``tune`` and ``tune_kernel`` take the first signal while they tune, to end in order. These take
-    the others: before and after the tuning, and the second one. No exception is raised, because it
-    would have to pass through TVM's C++. The workers end by themselves. Signals that are ignored
-    stay so. ``advice``: the command that goes on.
+    While ``tune`` and ``tune_kernel`` tune, they handle the first signal and stop in order. This
+    context handles the other signals: before and after the tuning, and the second signal. It raises
+    no exception, because that would have to pass through TVM's C++. The workers end by themselves.
+    Ignored signals stay ignored. ``advice``: the command that continues the run.
     """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        # Not print(): a signal may arrive within it.
+        # print() is not reentrant: the signal may arrive inside another print().
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text)
         os._exit(130)
 
@@ -165,7 +165,7 @@ def ending_at_once(advice: str) -> Iterator[None]:
 
 
 def concerns(error: OSError, path: str) -> bool:
-    """True if an error is about a path, or what is below it or becomes it, or about room."""
+    """True if an error is about a path, a file below it, a partial file of it, or disk space."""
     if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG):
         return True
     if error.filename is None:
@@ -175,7 +175,7 @@ def concerns(error: OSError, path: str) -> bool:
 
 
 class StandardError(logging.StreamHandler[Any]):
-    """Writes to what the standard error is then: a live table puts itself in its place."""
+    """Writes to the current ``sys.stderr``, which a live table replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

@@ -78,7 +78,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _space_files(given: str) -> list[Path]:
-    """Files selected by a name."""
+    """The space files that a name selects."""
     from ..bench.library import HELD_OUT, find_space, shipped_spaces
 
     if given not in ("all", "held-out"):

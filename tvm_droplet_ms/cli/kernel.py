@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels that ``droplet-ms tune`` takes, and their tuning."""
+"""Loads and tunes the kernels of ``droplet-ms tune``."""
 
 import argparse
 import importlib
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
 
 MODELS = (".onnx", ".pt2")
-"""Suffixes of files that hold whole models."""
+"""Suffixes of model files."""
 
 DEFAULT_TRIALS = 64
-"""Trials of a kernel where none are asked for: one batch of TVM's."""
+"""The default number of trials of a kernel: one batch in TVM."""
 
 
 def is_kernel(text: str) -> bool:
@@ -31,29 +31,29 @@ def is_kernel(text: str) -> bool:
 
 
 def find_kernel(text: str) -> "IRModule":
-    """The kernel that an argument names.
+    """Load the kernel that an argument names.
 
     ``text``: a workload of the package, such as "dense"; ``package.module:function``, a function
-    without parameters that returns a ``PrimFunc`` or a module of one; or a file ``.json`` that
-    ``tvm.ir.save_json`` wrote of it. Raises ``ValueError`` if it names none; says what was
-    expected.
+    without parameters that returns a ``PrimFunc`` or a module with one; or a ``.json`` file that
+    ``tvm.ir.save_json`` wrote. Raises ``ValueError`` if the argument names no kernel. The message
+    says what was expected.
     """
     if Path(text).suffix == ".json":
         from tvm.ir import load_json
 
         try:
             return load_json(Path(text).read_text(encoding="utf-8"))
-        # TVM raises errors of many types for what is no module.
+        # TVM raises errors of many types for text that is not a module.
         except Exception as error:
             raise ValueError(f"{text} holds no module: {error}") from error
     if ":" in text:
         module, _, attribute = text.partition(":")
-        # Python has it there for a program, not for an installed command.
+        # Python adds the working directory to the path for a program, not for an installed command.
         if (directory := os.getcwd()) not in sys.path:
             sys.path.insert(0, directory)
         try:
             return getattr(importlib.import_module(module), attribute)()
-        except Exception as error:  # It is the user's: its last line says where.
+        except Exception as error:  # The user's code failed: name the last line of its traceback.
             where = traceback.extract_tb(error.__traceback__)[-1]
             is_own = where.filename == __file__ or where.filename.startswith("<frozen")
             place = "" if is_own else f" ({where.filename}:{where.lineno})"
@@ -77,10 +77,10 @@ def tune_one(
     minutes_left: float,
     inputs: "Mapping[str, np.ndarray[Any, Any]] | None" = None,
 ) -> int:
-    """Tune a kernel as the options of ``droplet-ms tune`` say; returns the exit status."""
+    """Tune a kernel with the options of ``droplet-ms tune``; returns the exit status."""
     from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
 
-    # Directories of earlier versions keep neither it nor a tracker.
+    # Work directories of earlier versions store neither a target nor a tracker.
     target = getattr(options, "target", None)
     try:
         kernel: Any = find_kernel(options.model)
@@ -121,12 +121,12 @@ def hand_over(
 ) -> int:
     """Print a result and write its library to ``--out``, if any; returns the exit status.
 
-    ``library``: where the library is in any case, for the message of an error.
+    ``library``: the path of the library in the work directory, for an error message.
     """
     unwritten = ""
     try:
         print(text, flush=True)
-    finally:  # Also where nobody reads the text.
+    finally:  # Export even if standard output is closed.
         try:
             if options.out is not None:
                 result.export(options.out)

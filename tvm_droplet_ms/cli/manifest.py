@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command of a run, kept in its directory, so that it can be resumed. Imports no TVM."""
+"""Stores the command of a run in its directory, so that it can be resumed. Imports no TVM."""
 
 import json
 import math
@@ -23,8 +23,8 @@ class ManifestError(ValueError):
 class Manifest:
     """The command of a run.
 
-    ``options``: its options, as argparse names them. ``spent_secs``: seconds of wall clock that
-    runs of it have taken. ``known``: the records that the directory had before them.
+    ``options``: its options, as argparse names them. ``spent_secs``: total wall-clock seconds of
+    its runs so far. ``known``: the number of records in the directory before these runs.
     """
 
     options: Mapping[str, Any]
@@ -35,8 +35,8 @@ class Manifest:
 def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
     """Read the command of a directory.
 
-    A run that was killed has taken until its last record, as far as is known. Raises
-    ``ManifestError`` if there is none, or it is damaged.
+    A killed run counts as running until its last record. Raises ``ManifestError`` if the manifest
+    is missing, unreadable or damaged.
     """
     path = Path(work_dir) / FILE
     if not path.exists():
@@ -50,7 +50,7 @@ def read_manifest(work_dir: str | os.PathLike[str]) -> Manifest:
         if started is not None:
             records = Path(work_dir) / RECORDS
             last = records.stat().st_mtime if records.exists() else 0.0
-            # A clock that was set forward must not spend more than the command was given.
+            # A clock that was set forward must not charge more than the command's budget.
             most = max(0.0, 60.0 * float(options.get("minutes", math.inf)) - spent)
             spent += min(most, max(0.0, last - float(started)))
     except OSError as error:
@@ -68,21 +68,21 @@ def run_kept(
     known: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Run a command and keep it in its directory, with what it took afterwards.
+    """Run a command, and store it in its directory with the time it took.
 
-    One that fails before it has measured anything, such as a command for another target, does not
-    take the place of the one before.
+    A command that fails before it measures anything, such as a command for another target, does not
+    replace the stored command.
 
-    ``spent_secs``: seconds of wall clock that runs of it have taken before, where it goes on.
-    ``known``: the records that the directory had before them; None for those that it has. Returns
-    the exit status of the command.
+    ``spent_secs``: total wall-clock seconds of earlier runs of a resumed command. ``known``: the
+    number of records in the directory before these runs; None for the current number. Returns the
+    exit status of the command.
     """
     path = Path(work_dir) / FILE
     kept = path.read_bytes() if path.exists() else None
     measured = _size(work_dir)
     known = count_records(work_dir) if known is None else known
     started = clock()
-    # Of a run that is killed, what it took is told by the times of its files.
+    # If the run is killed, the file times tell how long it took.
     _write(path, options, spent_secs, known, time.time())
     status = run()
     if status and kept is not None and _size(work_dir) == measured:
@@ -93,7 +93,7 @@ def run_kept(
 
 
 def _size(work_dir: str | os.PathLike[str]) -> int:
-    """The size of the records of a directory."""
+    """The size of a directory's record file in bytes; 0 if there is none."""
     records = Path(work_dir) / RECORDS
     return records.stat().st_size if records.exists() else 0
 

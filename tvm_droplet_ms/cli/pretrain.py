@@ -69,7 +69,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     try:
         if options.model in _TRAINED_BY:
-            # Reading takes minutes: say before that JAX is missing.
+            # Reading takes minutes: report missing JAX first.
             import_module(f"tvm_droplet_ms.cost_model.{_TRAINED_BY[options.model]}")
         pretrain(
             read_training_data(options.data, extractor=EXTRACTORS[options.model]()),

@@ -13,7 +13,7 @@ from .arguments import fail, minutes, trials
 from .manifest import FILE, ManifestError, read_manifest
 
 LEAST_MINUTES = 0.01
-"""The least budget of a run that goes on: a kernel's best schedules are checked all the same."""
+"""The minimum budget of a resumed run in minutes. It still checks a kernel's best schedules."""
 
 
 def add_command(commands: Any) -> None:
@@ -55,10 +55,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _kept(options: Mapping[str, Any], path: Path) -> argparse.Namespace:
-    """The options of a run, and the defaults of those that its version did not have.
+    """The stored options of a run, with defaults for options that its version lacked.
 
-    Raises ``ManifestError`` if one is none of ``droplet-ms tune``, such as in a file that was
-    edited.
+    Raises ``ManifestError`` if an option has an invalid value, such as in an edited file.
     """
     if not isinstance(options.get("model"), str):
         raise ManifestError(f"{path} is damaged: it names no model; run droplet-ms tune again")

@@ -50,7 +50,7 @@ def run_sample(options: argparse.Namespace) -> int:
 
 
 def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
-    """Make a sample where its file is missing, and return the status of the command."""
+    """Make a sample if its file is missing, and return the exit status."""
     from ..bench.work_directory import CollectionError, remove
     from ..display.steps import console_steps
 
@@ -70,7 +70,7 @@ def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
 
 
 def _target(given: str | None, mcpu: str | None) -> "Target":
-    """The target that is given, or this machine's, for another CPU where one is named."""
+    """The given target, or this machine's target, with another CPU model if one is named."""
     from tvm.target import Target
 
     from ..host import host_target
@@ -83,7 +83,7 @@ def _target(given: str | None, mcpu: str | None) -> "Target":
 
 
 def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -> None:
-    """Refuse spaces whose rules are those of CPUs. Raises ``ModelError``; names them."""
+    """Raise ``ModelError`` that names the spaces with CPU rules if the target is not a CPU."""
     from ..session.errors import ModelError
     from ..session.target import runs_on
 

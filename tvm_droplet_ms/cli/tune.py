@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spent:
-    """The costs of a command's runs.
+    """The time and trials that a command's runs have used.
 
-    ``secs``: seconds of wall clock. ``known``: the records before them; None before the first.
+    ``secs``: wall-clock seconds. ``known``: the number of records before these runs; None before
+    the first run.
     """
 
     secs: float = 0.0
@@ -188,11 +189,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = None) -> int:
-    """Tune as the options say, and keep them in the work directory.
+    """Tune according to the options, and store them in the work directory.
 
-    ``options``: those of ``droplet-ms tune``. ``minutes_left``: what is left of the minutes of the
-    command. ``spent``: what runs of the command have taken before; None where it begins. Returns
-    the exit status.
+    ``options``: the options of ``droplet-ms tune``. ``minutes_left``: the remaining minutes of the
+    command. ``spent``: the time and trials of earlier runs of the command; None for the first run.
+    Returns the exit status.
     """
     if not sys.platform.startswith("linux"):
         reason = f"it needs Linux, because its builder and runner do; this is {sys.platform}"
@@ -206,17 +207,17 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return fail(options.command, "--work-dir is '': expected the name of a directory")
     if options.work_dir is None:
         options.work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
-    # Path.is_file raises where the directory may not be searched.
+    # Path.is_file raises if the directory lacks search permission.
     if os.path.isfile(options.model):
         options.model = str(Path(options.model).resolve())
-    for name in ("inputs", "out"):  # It may be resumed from another directory.
+    for name in ("inputs", "out"):  # The run may be resumed from another directory.
         if getattr(options, name, None) is not None:
             setattr(options, name, os.path.abspath(getattr(options, name)))
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
     spent = spent or Spent()
 
     def tune() -> int:
-        if is_kernel(options.model):  # Its trials are those of all runs.
+        if is_kernel(options.model):  # A kernel's trials count all runs together.
             return tune_one(options, minutes_left, inputs)
         return _tune_model(options, minutes_left, spent.trials, inputs)
 
@@ -256,7 +257,7 @@ def _tune_model(
         result = tune(
             options.model,
             shapes=by_bucket("--shape", options.shape) or None,
-            # A run that an older version kept has none of these.
+            # The options of an older version lack these.
             dims=by_bucket("--dim", getattr(options, "dim", [])) or None,
             shares=getattr(options, "shares", None),
             constants=dict(getattr(options, "constant", [])) or None,
@@ -274,7 +275,7 @@ def _tune_model(
             inputs=inputs,
             seed=options.seed,
         )
-    except ValueError as error:  # A ModelError, options that do not fit, or a damaged database.
+    except ValueError as error:  # A ModelError, incompatible options, or a damaged database.
         return fail(options.command, error)
     interrupted = result.why_ended == "interrupt"
     library = result.work_dir / "model.so"
@@ -282,7 +283,7 @@ def _tune_model(
 
 
 def _shown(result: "TuneResult", options: Any) -> str:
-    """The text of a result, as the options ask for it."""
+    """The text of a result in the format that the options select."""
     from ..tuning.summary import as_json, summary
 
     beside = [_beside(one) if options.against else {} for one in result.each_shape]
@@ -290,10 +291,10 @@ def _shown(result: "TuneResult", options: Any) -> str:
 
 
 def _beside(result: Any) -> "Mapping[str, Latency]":
-    """The times beside the reference; none, and a sentence, where that cannot run the model."""
+    """The latencies beside the reference; empty, with a message, if it cannot run the model."""
     try:
         latencies: Mapping[str, Latency] = result.beside_reference()
         return latencies
-    except ValueError as error:  # A ModelError: the result is not lost for it.
+    except ValueError as error:  # A ModelError must not lose the result.
         print(f"droplet-ms tune: {error}", file=sys.stderr)
         return {}

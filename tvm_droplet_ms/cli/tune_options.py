@@ -17,24 +17,25 @@ OF_MODELS = (
     *("shape", "dim", "shares", "constant", "in_place"),
     *("allow_winograd", "allow_bfloat16", "tolerance", "against"),
 )
-"""Options that say nothing about a kernel."""
+"""Options that apply to models only."""
 
 OF_KERNELS = ("target", "target_us", "tracker", "key")
-"""Options that say nothing about a model."""
+"""Options that apply to kernels only."""
 
 REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}
-"""The library that a file's model is timed beside, and the package that it needs."""
+"""The reference library to time a model against, by file suffix, and the package it needs."""
 
 
 class OptionError(ValueError):
-    """Options do not fit each other, or name what is not there; the message says what to do."""
+    """Options conflict or name something that does not exist; the message says what to do."""
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse, before anything is tuned, what would fail or be ignored afterwards.
+    """Refuse, before the tuning, options that would fail or be ignored after it.
 
-    ``options``: those of ``droplet-ms tune``; directories of earlier versions lack some. Raises
-    ``OptionError`` if one does not apply to what is tuned, or ``--out`` cannot be written.
+    ``options``: the options of ``droplet-ms tune``; directories of earlier versions lack some.
+    Raises ``OptionError`` if an option does not apply to the model or kernel, or if ``--out``
+    cannot be written.
     """
     one, others = ("a kernel", OF_MODELS) if is_kernel(options.model) else ("a model", OF_KERNELS)
     for name in others:
@@ -77,10 +78,10 @@ def _check_out(out: Path) -> None:
 def by_bucket(
     option: str, pairs: Sequence[tuple[str, Any]]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """The values of a repeated option by name; a list of such where a name has several values.
+    """The values of a repeated option by name; a list of such dicts if a name has several values.
 
-    ``pairs``: each name with its value, or a list of several; of one name the last counts. Raises
-    ``OptionError`` if two names have several, but not as many.
+    ``pairs``: each name with its value or a list of values. The last value of a repeated name
+    counts. Raises ``OptionError`` if two names have lists of different lengths.
     """
     values = dict(pairs)
     several = {name: value for name, value in values.items() if _is_several(option, value)}
@@ -98,21 +99,21 @@ def by_bucket(
 
 
 def _is_several(option: str, value: Any) -> bool:
-    """True of a list of values: of numbers for an extent, and of shapes for a shape."""
+    """True for a list of values: integers for ``--dim``, shapes for ``--shape``."""
     if option == "--dim":
         return isinstance(value, list)
     return any(isinstance(each, list | tuple) for each in value)
 
 
 def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
-    """The arrays of a file of inputs, by name; None for none.
+    """Read the arrays of an input file, by name; None if there is no file.
 
-    ``path``: a file ``.npz``, whose names are those of the inputs. Raises ``OptionError`` if it
-    cannot be read, or holds none.
+    ``path``: an ``.npz`` file that stores each array under its input's name. Raises ``OptionError``
+    if it cannot be read or holds no array.
     """
     if path is None:
         return None
-    from ..session.archive import READ_ERRORS, load_arrays  # NumPy is not for --help.
+    from ..session.archive import READ_ERRORS, load_arrays  # Keep NumPy out of --help.
 
     try:
         with open(path, "rb") as file:
@@ -129,5 +130,5 @@ def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
 
 
 def trials_left(asked: int | None, spent: int) -> int | None:
-    """The trials that are left of a model's; None for no limit."""
+    """The remaining trials of a model; None for no limit."""
     return None if asked is None else max(0, asked - spent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows any strategy's measurements, and shows them."""
+"""Shows the measurements of any strategy."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from .state import RunState, TaskState
 def failure_kind(build_error: str | None, run_error: str) -> str:
     """The kind of a failure, from the messages of a builder and a runner.
 
-    "machinery" where the candidate is not to blame, "build", "timeout" or "run".
+    Returns "build", "timeout", "run", or "machinery" if the candidate did not cause the failure.
     """
     if is_machinery_failure(run_error):
         return "machinery"
@@ -36,19 +36,19 @@ def failure_kind(build_error: str | None, run_error: str) -> str:
 
 @derived_object
 class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
-    """Shows how a run goes, whatever its strategy.
+    """Shows the progress of a run with any strategy.
 
     ``measure_callbacks=[*MeasureCallback.create("default"), ProgressCallback()]`` adds it to any
-    call of MetaSchedule. A display of its own ends with it, or by ``close``.
+    call of MetaSchedule. The default display closes with the callback or by ``close``.
 
     Parameters
     ----------
     display : Display | None
-        What shows it. None for a table on a terminal, lines elsewhere.
+        The display to use. None for a table on a terminal and lines elsewhere.
     run : RunState | None
-        What was known before. None for nothing.
+        The state of earlier runs. None for an empty state.
     names : Mapping[int, str] | None
-        Names of tasks by their index, where TVM's are not telling: ``tune_tir`` has only ``main``.
+        Names of tasks by index, to replace uninformative names: ``tune_tir`` calls each ``main``.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
         super().__init__()
         self._display = console_display() if display is None else display
         if display is None:
-            # MetaSchedule tells no callback that a run has ended: it is when TVM lets go of it, or
-            # when the process ends.
+            # MetaSchedule does not notify callbacks of the end of a run. Close the display when TVM
+            # releases the callback or when the process ends.
             weakref.finalize(self, _close, self._display)
         self._is_broken = False
         self._run = RunState() if run is None else run
@@ -75,7 +75,7 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
         builder_results: Sequence[BuilderResult],
         runner_results: Sequence[RunnerResult],
     ) -> None:
-        """Take the results of a batch; see ``MeasureCallback.apply``."""
+        """Record and show the results of a batch; see ``MeasureCallback.apply``."""
         context = task_scheduler.tasks_[task_id].ctx
         name, key = self._names.get(task_id) or str(context.task_name), structural_hash(context.mod)
         known = (task for task in self._run.tasks if task.key in (None, key))
@@ -98,13 +98,13 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
             return
         try:
             self._display.batch(self._run, task)
-        # Whatever a display raises would end the run, by way of TVM's C++.
+        # An exception of a display would pass through TVM's C++ and end the run.
         except Exception as error:
             self._is_broken = True
             logger.warning("the progress is not shown any more: %s", error)
 
     def close(self) -> None:
-        """The run has ended: show what is left, and give the terminal back."""
+        """End the display: show pending output and release the terminal."""
         _close(self._display)
 
 
@@ -112,6 +112,6 @@ def _close(display: Display) -> None:
     """End a display."""
     try:
         display.close()
-    # Nobody can take what a display raises while the process ends.
+    # Nothing can catch an exception of a display while the process ends.
     except Exception as error:
         logger.warning("the end of the progress is not shown: %s", error)

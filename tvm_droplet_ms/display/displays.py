@@ -11,29 +11,29 @@ from typing import Literal, Protocol
 from .state import RunState, TaskState, sentence
 
 EVENTS = "progress.jsonl"
-"""The file of a work directory that gets a line for each batch."""
+"""The name of the work directory's file with one JSON line per batch."""
 
 EVERY_SECS = 5.0
-"""The least seconds between two lines."""
+"""The minimum seconds between two lines."""
 
 
 class Display(Protocol):
-    """Shows how a run goes."""
+    """Shows the progress of a run."""
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Show the state of a run after a batch of a task."""
 
     def close(self) -> None:
-        """The run has ended."""
+        """End the display with the run."""
 
 
 class LineDisplay:
-    """Shows a line at most every ``EVERY_SECS``, and at the end what was not shown.
+    """Shows at most one line every ``EVERY_SECS``, and the last pending line at the end.
 
     Parameters
     ----------
     show : Callable[[str], None]
-        Told each line.
+        Called with each line.
     """
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -42,14 +42,14 @@ class LineDisplay:
         self._next = 0.0
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Show the task's state, or keep it for later."""
         self._last = sentence(run, task)
         if run.secs >= self._next:
             self._flush()
             self._next = run.secs + EVERY_SECS
 
     def close(self) -> None:
-        """The run has ended."""
+        """Show the pending line."""
         self._flush()
 
     def _flush(self) -> None:
@@ -71,12 +71,12 @@ class JsonLinesDisplay:
         self._path = Path(path)
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Append the event of a batch."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(run.event("batch", task)) + "\n")
 
     def close(self) -> None:
-        """The run has ended; each event is written already."""
+        """Do nothing: all events are already written."""
 
 
 class SeveralDisplays:
@@ -92,36 +92,37 @@ class SeveralDisplays:
         self._displays = list(displays)
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Pass a batch to each display."""
         for display in self._displays:
             display.batch(run, task)
 
     def close(self) -> None:
-        """The run has ended."""
+        """Close each display."""
         for display in self._displays:
             display.close()
 
 
 Progress = Callable[[str], None] | Literal["auto"] | None
-"""The progress of a run: "auto" for ``console_display``; what is told lines; None for silence."""
+"""A progress option: "auto" for ``console_display``, a function to call with each line, or None for
+no progress."""
 
 
 def message(progress: Progress) -> Callable[[str], None]:
-    """A function that is told a single line."""
+    """A function that shows a single line according to a progress option."""
     if progress == "auto":
         return on_standard_error
     return progress or (lambda _line: None)
 
 
 def run_display(work_dir: str | os.PathLike[str] | None, progress: Progress) -> Display:
-    """The display of a run, and the file of its events.
+    """The display of a run, which also writes the file of its events.
 
     Parameters
     ----------
     work_dir : str | os.PathLike[str] | None
         The directory of the file ``progress.jsonl``; None for no file.
     progress : Progress
-        What is shown.
+        The progress option.
     """
     shown: list[Display] = []
     if work_dir is not None:
@@ -139,7 +140,7 @@ def on_standard_error(line: str) -> None:
 
 
 def console_display() -> Display:
-    """A table that stays in place where the standard error is a terminal, lines elsewhere."""
+    """A table that updates in place if standard error is a terminal; otherwise lines."""
     if sys.stderr.isatty():
         from .live import LiveDisplay
 

@@ -11,40 +11,40 @@ from rich.table import Table
 from .state import RunState, TaskState, failed, shown_us
 
 MOST_TASKS = 12
-"""The most tasks that are shown."""
+"""The maximum number of tasks in the table."""
 
 
 class LiveDisplay:
-    """Shows a row for each task, drawn anew after each batch.
+    """Shows one row per task, redrawn after each batch.
 
-    Of many tasks it shows those that were measured last.
+    If there are more than ``MOST_TASKS`` tasks, it shows the most recently measured ones.
 
-    It is drawn by the thread that tunes: a thread of its own would be copied into the processes
-    that builders and runners fork. ``console``: where to draw; None for the standard error.
+    The tuning thread draws the table, because a separate thread would be copied into the processes
+    that builders and runners fork. ``console``: where to draw; None for standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        # What a program prints is not this display's. Warnings of the log go above the table, which
-        # they would break.
+        # Standard output belongs to the program. Standard error is redirected, so that log warnings
+        # appear above the table and do not break it.
         self._live = Live(
             console=console or Console(stderr=True), auto_refresh=False, redirect_stdout=False
         )
         self._last: list[TaskState] = []
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Redraw the table after a batch of a task."""
         if not self._live.is_started:
             self._live.start()
         self._last = [task, *(each for each in self._last if each is not task)][:MOST_TASKS]
         self._live.update(table_of(run, self._last), refresh=True)
 
     def close(self) -> None:
-        """The run has ended."""
+        """Stop drawing, and release the terminal."""
         self._live.stop()
 
 
 def table_of(run: RunState, shown: Collection[TaskState]) -> Table:
-    """Some tasks of a run as a table. ``shown``: those to show."""
+    """Some tasks of a run as a table. ``shown``: the tasks to show."""
     left = "" if math.isnan(run.secs_left) else f", about {run.secs_left:.0f} s left"
     trials = sum(task.done for task in run.tasks)
     caption = f"{trials} trials of {len(run.tasks)} task(s), {run.secs:.0f} s{left}"

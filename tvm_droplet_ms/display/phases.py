@@ -28,9 +28,9 @@ class _PhaseHandler(logging.Handler):
 
 @contextmanager
 def followed_phases(task: TaskState) -> Iterator[None]:
-    """Within it, a task has the phase and the forecast that the search logs.
+    """Inside the context, copy the phase and the forecast that the search logs into a task.
 
-    What was shown is shown as before.
+    Log records are shown at the same levels as before.
 
     ``task``: the only task that is tuned.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements of a run, task by task, for its displays. Imports no TVM."""
+"""The state of a run's tasks, for its displays. Imports no TVM."""
 
 import math
 import time
@@ -12,43 +12,43 @@ Failed = tuple[str, str]
 """The kind of a failure, and its message."""
 
 MESSAGE_LENGTH = 200
-"""The most letters of a message that are kept."""
+"""The maximum length of a stored message, in characters."""
 
 
 @dataclass
 class TaskState:
-    """A task.
+    """The state of a task.
 
     Parameters
     ----------
     name : str
-        Its name.
+        The task's name.
     trials : int
-        Trials to reach, those of earlier runs included; 0 where that is not known.
+        The planned number of trials, including earlier runs; 0 if unknown.
     known : int
-        Trials of earlier runs.
+        Number of trials in earlier runs.
     best_secs : float
-        The best mean time so far in seconds; infinity before there is one.
+        The best mean time so far in seconds; infinity before the first success.
     key : int | None
-        The structural hash of its workload, where its name is not enough: kernels of two graphs
-        may have the same. None where it is.
+        The structural hash of the workload if the name is ambiguous: kernels of two graphs may have
+        the same name. None if the name is enough.
 
     Attributes
     ----------
     known_secs : float
-        The best time of earlier runs in seconds; infinity where there is none.
+        The best time of earlier runs in seconds; infinity if there is none.
     done : int
-        Trials, those of earlier runs included.
+        Number of trials so far, including earlier runs.
     since_gain : int
-        Trials of this run since the best.
+        Number of trials in this run since the last improvement.
     failures : Counter[str]
-        Failed trials of this run by kind.
+        Number of failed trials in this run, by kind.
     messages : dict[str, str]
-        What the first failure of each kind said.
+        The message of the first failure of each kind.
     phase : str
-        The phase of the search, where the strategy tells it.
+        The phase of the search; empty if the strategy does not report it.
     forecast : str
-        What further trials are expected to gain, where the strategy tells it.
+        The expected gain of further trials; empty if the strategy does not report it.
     """
 
     name: str
@@ -68,14 +68,14 @@ class TaskState:
         self.done, self.known_secs = self.known, self.best_secs
 
     def tell(self, times: Sequence[float | None], failures: Sequence[Failed] = ()) -> None:
-        """Take a batch.
+        """Record the results of a batch.
 
         Parameters
         ----------
         times : Sequence[float | None]
             The mean time of each trial in seconds; None for a failure.
         failures : Sequence[tuple[str, str]]
-            The kind of each failure, and its message.
+            The kind and the message of each failure.
         """
         self.done += len(times)
         for kind, message in failures:
@@ -89,16 +89,16 @@ class TaskState:
 
 @dataclass
 class RunState:
-    """The tasks of a run.
+    """The state of a run.
 
     Parameters
     ----------
     tasks : list[TaskState]
         The tasks.
     clock : Callable[[], float]
-        Counts seconds.
+        A monotonic clock in seconds.
     started : float
-        When the run began, in seconds since the epoch.
+        The start of the run, in seconds since the epoch.
     """
 
     tasks: list[TaskState] = field(default_factory=list)
@@ -115,7 +115,7 @@ class RunState:
 
     @property
     def secs_left(self) -> float:
-        """Seconds to the last trial at the speed so far; NaN where that is not known."""
+        """Estimated seconds until the last trial at the current rate; NaN if unknown."""
         done = sum(task.done - task.known for task in self.tasks)
         left = [max(0, task.trials - task.done) for task in self.tasks]
         if not done or not all(task.trials for task in self.tasks):
@@ -123,7 +123,7 @@ class RunState:
         return self.secs / done * sum(left)
 
     def event(self, name: str, task: TaskState) -> dict[str, Any]:
-        """An event of a task in the types of JSON; what is not known is None."""
+        """An event of a task as JSON-compatible values; None for unknown values."""
         return {
             "event": name,
             "started": round(self.started, 3),
@@ -141,12 +141,12 @@ class RunState:
 
 
 def shortened(message: str) -> str:
-    """An error message in one line: its first, or that of a traceback which names the error."""
+    """An error message in one line: its first line, or the line of a traceback with the error."""
     lines = [line.rstrip() for line in message.splitlines() if line.strip()] or [""]
     text = lines[0].strip()
     if "Traceback" in text:
         frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-        # What follows the last frame begins with the error; its message may have several lines.
+        # The error follows the last frame; its message may have several lines.
         after = lines[frames[-1] + 1 :] if frames else lines[-1:]
         raised = next((line for line in after if not line.startswith(" ")), lines[-1])
         text = text.partition("Traceback")[0] + raised.strip()
@@ -154,7 +154,7 @@ def shortened(message: str) -> str:
 
 
 def shown_us(secs: float) -> str:
-    """Seconds as microseconds in four digits, and never as a power of ten."""
+    """Format seconds as microseconds with four significant digits, without an exponent."""
     us = 1e6 * secs
     return f"{us:.4g}" if us < 1e4 else f"{us:.0f}"
 
@@ -180,6 +180,6 @@ def sentence(run: RunState, task: TaskState) -> str:
 
 
 def failed(task: TaskState) -> str:
-    """The failures of a task in words."""
+    """The failures of a task as text."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(task.failures.items()))
     return f"{task.failures.total()} failed" + (f" ({kinds})" if kinds else "")

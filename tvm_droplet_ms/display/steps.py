@@ -19,21 +19,21 @@ from rich.progress import (
 from .displays import EVERY_SECS, on_standard_error
 
 Steps = Callable[[str, int, int], None]
-"""Told a step, how much of it is done, and its whole."""
+"""Called with the name of a step, the number of items done, and their total."""
 
 
 @contextmanager
 def console_steps(name: str, every_secs: float = EVERY_SECS) -> Iterator[Steps]:
-    """A bar for each step on a terminal, lines elsewhere, with the time left, on standard error.
+    """Show each step and its remaining time on standard error: bars on a terminal, else lines.
 
-    ``name``: what the command works on. ``every_secs``: seconds between two lines where the
-    standard error is no terminal.
+    ``name``: the subject of the command. ``every_secs``: minimum seconds between two lines if
+    standard error is not a terminal.
     """
     if not sys.stderr.isatty():
         yield _lines(name, every_secs)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    # Drawn by this thread: one of its own would be copied into forked processes.
+    # This thread draws the bars, because a separate thread would be copied into forked processes.
     bars = Progress(
         *columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False
     )

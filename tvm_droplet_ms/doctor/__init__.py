@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Likely trouble on this machine, or in a work directory, and what to do about it.
+"""Diagnoses likely problems of this machine or a work directory, with a remedy for each.
 
-``examine_machine`` looks at the machine, ``examine_work_dir`` at the directory of a run. Each
-yields a ``Finding`` for each subject; ``droplet-ms doctor`` prints them.
+``examine_machine`` examines the machine, and ``examine_work_dir`` the directory of a run. Each
+yields a ``Finding`` per subject; ``droplet-ms doctor`` prints them.
 """
 
 from typing import TYPE_CHECKING

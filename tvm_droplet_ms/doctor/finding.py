@@ -7,18 +7,18 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding on one thing that was examined.
+    """The finding on one examined subject.
 
     Parameters
     ----------
     subject : str
-        The thing.
+        The examined subject.
     state : Literal["ok", "warning", "fault"]
-        "fault" where tuning does not work, "warning" where it works worse.
+        "fault" if tuning does not work, "warning" if it works worse, "ok" otherwise.
     text : str
-        What was found.
+        The finding.
     remedy : str
-        What to do; empty where all is well.
+        The advice; empty if all is well.
     """
 
     subject: str

@@ -14,16 +14,16 @@ from .finding import Finding
 DRIVER = "libcuda.so.1"
 NVRTC, NVCC = "nvrtc", "nvcc"
 MODE = "TVM_CUDA_COMPILE_MODE"
-"""The variable of the environment that chooses TVM's compiler of CUDA; NVRTC without it."""
+"""The environment variable that selects TVM's CUDA compiler; the default is NVRTC."""
 
 _NODES = ("/dev/nvidiactl", "/dev/dxg")
-"""Files of NVIDIA's kernel driver, under Linux and under Windows' subsystem for it."""
+"""Device files of NVIDIA's kernel driver, on Linux and on the Windows Subsystem for Linux."""
 
 
 def examine_gpu() -> Iterator[Finding]:
-    """Examine CUDA: a line each, or a single one where there is no sign of a device.
+    """Examine CUDA: one finding per subject, or a single finding if there is no sign of a device.
 
-    Nothing here is a fault: kernels and models are tuned for the CPU without it.
+    No finding is a fault, because kernels and models can be tuned for the CPU without CUDA.
     """
     driver = _driver()
     if driver is None:
@@ -57,7 +57,7 @@ def examine_gpu() -> Iterator[Finding]:
 
 
 def gpu_target(target: Mapping[str, Any]) -> Finding:
-    """The CUDA target of a work directory, against this machine's device."""
+    """Compare the CUDA target of a work directory with this machine's device."""
     from tvm.target import Target
 
     from ..session.cuda import LIMITS, beyond_device, device_name, why_no_device
@@ -87,7 +87,7 @@ def gpu_target(target: Mapping[str, Any]) -> Finding:
 
 
 def _driver() -> Finding | None:
-    """The driver; None where there is no sign of one."""
+    """The finding on the driver; None if there is no sign of a driver."""
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError as error:
@@ -109,7 +109,7 @@ def _driver() -> Finding | None:
 
 
 def _device() -> Finding:
-    """The device, and the limits that ``--target cuda`` takes from it."""
+    """The finding on the device, with the limits that ``--target cuda`` reads from it."""
     from ..session.cuda import LIMITS, device_name, device_target
 
     target = device_target()
@@ -123,7 +123,7 @@ def _device() -> Finding:
 
 
 def _compiler() -> Finding:
-    """The compiler of kernels: NVRTC and its headers, or nvcc."""
+    """The finding on the kernel compiler: NVRTC and its headers, or nvcc."""
     mode = os.environ.get(MODE, NVRTC).lower()
     nvcc = shutil.which(NVCC)
     other = f"or set {MODE}={NVCC}" if nvcc and mode != NVCC else "or install CUDA 13's toolkit"
@@ -151,7 +151,7 @@ def _has_bindings() -> bool:
 
 
 def _headers() -> tuple[str, str]:
-    """The folder with CUDA's headers, empty for none; and where TVM looks for them."""
+    """The folder with CUDA's headers, empty if not found, and the place where TVM looks for it."""
     from tvm.support.nvcc import find_cuda_path
 
     try:

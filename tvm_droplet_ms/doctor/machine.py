@@ -19,13 +19,14 @@ from .finding import Finding
 from .gpu import examine_gpu
 
 FREE_BYTES = 1 << 30
-"""Bytes that a file system should have free: libraries of candidates, and a database."""
+"""Recommended free bytes of a file system, for the libraries of candidates and a database."""
 
 NOISE_RUNS, NOISE_LIMIT = 60, 0.10
-"""Runs of a fixed computation, and the spread of the middle 80% of them that is still quiet."""
+"""The number of runs of a fixed computation, and the largest spread of their middle 80% that counts
+as quiet."""
 
 COMPILERS = ("g++", "clang++", "c++")
-"""Compilers that TVM links libraries with, any of them."""
+"""Compilers with which TVM can link libraries; one of them is enough."""
 
 
 def examine_machine() -> Iterator[Finding]:
@@ -34,8 +35,8 @@ def examine_machine() -> Iterator[Finding]:
     Yields
     ------
     finding : Finding
-        One for each subject, in the order in which they matter; none for those that need TVM, where
-        it cannot be imported.
+        One per subject, in the order of importance. Subjects that need TVM are skipped if it cannot
+        be imported.
     """
     for look in (_system, _versions, _compiler):
         yield look()
@@ -61,10 +62,10 @@ def _system() -> Finding:
 
 @cache
 def why_no_tvm() -> str:
-    """The reason that TVM cannot be imported, in a line; empty if it can."""
+    """The reason why TVM cannot be imported, in one line; empty if it can."""
     try:
         import tvm  # noqa: F401
-    # A library that is broken, or parts that do not fit, raise errors of many types.
+    # A broken library or incompatible versions raise errors of many types.
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__
     return ""
@@ -155,11 +156,11 @@ def _noise() -> Finding:
 
 
 def noise(clock: Callable[[], float] = time.perf_counter) -> float:
-    """The spread of a computation that is always the same: the middle 80% over the median."""
+    """The spread of a fixed computation's time: the range of the middle 80% over the median."""
     matrix = np.ones((192, 192), dtype=np.float32)
     out = np.empty_like(matrix)
     secs = []
-    # Threads that wait for each other would be noise of their own.
+    # Threads that wait for each other would add noise.
     with threadpool_limits(1):
         for _ in range(5):
             np.matmul(matrix, matrix, out=out)
@@ -173,7 +174,7 @@ def noise(clock: Callable[[], float] = time.perf_counter) -> float:
 
 
 def free_space(directory: Path, subject: str) -> Finding:
-    """A directory can be written and has room."""
+    """Check that a directory is writable and has free space."""
     if not os.access(directory, os.W_OK):
         return Finding(
             subject, "fault", f"{directory} cannot be written", "choose another one, or its rights"

@@ -23,13 +23,13 @@ def examine_work_dir(
     work_dir : str | os.PathLike[str]
         The directory.
     repair : bool
-        Whether to cut off torn last lines, and move damaged records to a file of their own, where
-        no other process tunes in the directory.
+        Whether to cut off torn last lines and move damaged records to a separate file, if no other
+        process tunes in the directory.
 
     Yields
     ------
     finding : Finding
-        One for each subject.
+        One per subject.
     """
     directory = Path(work_dir)
     if not directory.is_dir():
@@ -40,8 +40,8 @@ def examine_work_dir(
     yield free_space(directory, "work directory")
     with _writing(directory, repair=repair) as writer:
         repair = repair and writer.state == "ok"
-        # All of them before the first is handed on: whoever takes them may be slow, and the
-        # directory is held.
+        # Collect all findings before yielding, because the consumer may be slow and the directory
+        # is locked meanwhile.
         found = [
             writer,
             _looked("last lines", lambda: _lines(directory, repair=repair)),
@@ -53,7 +53,7 @@ def examine_work_dir(
 
 @contextmanager
 def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
-    """Another process tunes in the directory, or not. While it is repaired, none can begin to."""
+    """Check whether another process tunes in the directory; for a repair, keep it locked."""
     with ExitStack() as held:
         try:
             held.enter_context(only_writer(directory))
@@ -62,7 +62,7 @@ def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
             finding = Finding(
                 "writer", "warning", "a process tunes in it now", "wait for it before anything else"
             )
-        except OSError as error:  # Also that of a file system that is read-only.
+        except OSError as error:  # Includes a read-only file system.
             finding = Finding(
                 "writer", "fault", f"it cannot be written: {error}", "permit writing, or copy it"
             )
@@ -72,7 +72,7 @@ def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
 
 
 def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
-    """The finding of a look at files, or that they cannot be read or written."""
+    """Run a check of files; an ``OSError`` becomes a fault."""
     try:
         return look()
     except OSError as error:
@@ -80,7 +80,7 @@ def _looked(subject: str, look: Callable[[], Finding]) -> Finding:
 
 
 def _looked_with_tvm(subject: str, look: Callable[[], Finding]) -> Finding:
-    """The finding of a look that needs TVM, or that there is none."""
+    """Run a check that needs TVM; a warning if TVM cannot be imported."""
     if why_no_tvm():
         text = "not looked at, because TVM cannot be imported"
         return Finding(subject, "warning", text, "mend that first: see versions")
@@ -135,7 +135,7 @@ def _database(directory: Path, *, repair: bool) -> Finding:
 
 
 def _is_filled(path: Path) -> bool:
-    """True if a file is there and not empty."""
+    """True if a file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 

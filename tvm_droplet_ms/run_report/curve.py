@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of a task's trials as SVG, small enough for a page of hundreds."""
+"""Plots of a task's times as SVG, small enough for a page with hundreds of them."""
 
 import io
 import math
@@ -10,16 +10,16 @@ from typing import Any
 from .run_history import ReportError, TaskHistory
 
 LEAST_DISTANCE = 0.1
-"""The least distance of two numbers at the axis of times, as a share of its length."""
+"""The minimum distance of two tick labels on the time axis, as a share of its length."""
 
 _WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
-    """The times of a task and the best so far, as SVG; a line where a descent began.
+    """Plot a task's times and the best so far as SVG, with a line at the start of each descent.
 
-    ``descends_after``: the numbers of trials after which a descent began. Returns the element
-    ``svg``. Raises ``ReportError`` if Matplotlib is missing.
+    ``descends_after``: the numbers of trials after which a descent began. Returns the ``svg``
+    element. Raises ``ReportError`` if Matplotlib is missing.
     """
     try:
         from matplotlib import rc_context
@@ -29,7 +29,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
         raise ReportError(
             "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
         ) from error
-    # Text as text: outlines of its letters are most of a file.
+    # Keep text as text: glyph outlines would be most of the file.
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": f"{task.workload} {task.target}",
@@ -47,11 +47,11 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
         if timed:
             best = _gains(task)
             axes.set_yscale("log")
-            # A line is one element of the page, where each dot is one of its own.
+            # A line is a single SVG element, while each dot would be a separate one.
             axes.step(*zip(*timed, strict=True), where="mid", color="#9aa5b1", linewidth=0.7)
             axes.step(*zip(*best, strict=True), where="post", color="#b3541e")
             axes.minorticks_off()
-            # Within a decade a logarithmic axis would have no number.
+            # Set the ticks: within a decade, a logarithmic axis has no labels.
             shown = apart(best[-1][1], max(us for _, us in timed), best[0][1])
             axes.set_yticks(shown, [f"{us:.0f}" if us >= 100.0 else f"{us:.3g}" for us in shown])
         for trials in descends_after:
@@ -65,7 +65,8 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
 
 
 def _gains(task: TaskHistory) -> list[tuple[int, float]]:
-    """The trials where the best so far changed, and the last one, with it in microseconds."""
+    """The numbers of trials that improved the best time, and of the last trial, each with the best
+    time in microseconds."""
     best = [(n, 1e6 * s) for n, s in enumerate(task.best_so_far, 1) if math.isfinite(s)]
     befores = [math.inf, *(us for _, us in best)]
     gains = [(n, us) for (n, us), before in zip(best, befores, strict=False) if us < before]
@@ -73,10 +74,10 @@ def _gains(task: TaskHistory) -> list[tuple[int, float]]:
 
 
 def apart(*times: float) -> list[float]:
-    """Times for a logarithmic axis, the first ones first, without those too close to another.
+    """Select tick labels for a logarithmic axis that keep the distance ``LEAST_DISTANCE``.
 
-    ``times``: positive times, the most important first; the axis is from the least to the largest.
-    In ascending order.
+    ``times``: positive times, the most important first; the axis extends from the smallest to the
+    largest. A time too close to a more important one is left out. Returns times in ascending order.
     """
     length = math.log(max(times) / min(times)) or 1.0
     shown: list[float] = []
@@ -87,7 +88,7 @@ def apart(*times: float) -> list[float]:
 
 
 def _smaller(svg: str) -> str:
-    """The same picture in half of the letters: a tenth of a point is enough."""
+    """The same picture in half the characters, with coordinates rounded to a tenth of a point."""
     svg = re.sub(r"\s+", " ", svg)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the sampled decisions of a trace, for people. Imports no TVM.
+"""Readable names of the sampled decisions of a trace. Imports no TVM.
 
 A trace numbers its variables: ``["SamplePerfectTile", ["l3"], [4, 64], ["v10", ...]]`` tiles the
-loop ``l3``. What ``l3`` is stands in the instructions before it.
+loop ``l3``. Earlier instructions define ``l3``.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _USES = {
 
 
 def is_parallel_extent(instruction: Sequence[Any]) -> bool:
-    """True if an instruction is a parallel annotation by a constant, which searches change."""
+    """True if an instruction is a parallel annotation with a constant, which searches change."""
     kind, inputs, attributes, _ = instruction
     is_parallel = kind == "Annotate" and list(attributes[:1]) == [_PARALLEL]
     return is_parallel and isinstance(inputs[1], int)
@@ -28,9 +28,9 @@ def is_parallel_extent(instruction: Sequence[Any]) -> bool:
 def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
     """Name the decisions of a trace.
 
-    ``instructions``: the instructions as a record has them: kind, inputs, attributes, outputs. The
-    names go by the place of the instruction, such as "tile of matmul, loop 2". All are different.
-    The constant of a parallel annotation counts as a decision.
+    ``instructions``: the instructions as stored in a record: kind, inputs, attributes, outputs.
+    Returns distinct names, such as "tile of matmul, loop 2", by the index of the instruction. The
+    constant of a parallel annotation counts as a decision.
     """
     variables: dict[str, str] = {}
     names: dict[int, str] = {}
@@ -55,7 +55,7 @@ def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
             if is_parallel_extent(instructions[place]):
                 names[place] = _USES[_PARALLEL]
         else:
-            # What is made of a block is named after it: a cache, a part of a reduction.
+            # Blocks derived from a block, such as a cache or part of a reduction, take its name.
             for output in outputs:
                 variables[str(output)] = first
     counts = Counter(names.values())

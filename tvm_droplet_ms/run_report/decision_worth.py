@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worth of each decision, by trials that differ in nothing else. Imports no TVM."""
+"""The worth of each decision, from trials that differ only in it. Imports no TVM."""
 
 import math
 from collections import defaultdict
@@ -15,10 +15,10 @@ class Worth:
     """The worth of one decision of one design space.
 
     - ``decision``: the decision's name.
-    - ``groups``: sets of trials that differ in this decision only.
-    - ``trials``: trials in them.
-    - ``median_ratio``, ``largest_ratio``: the slowest over the fastest of a set: the median and the
-      largest of all sets.
+    - ``groups``: number of sets of trials that differ only in this decision.
+    - ``trials``: number of trials in these sets.
+    - ``median_ratio``, ``largest_ratio``: the median and the maximum over the sets of the ratio of
+      the slowest time to the fastest.
     """
 
     sketch: int
@@ -32,7 +32,7 @@ class Worth:
 def decision_worths(trials: Sequence[Trial]) -> list[Worth]:
     """Compare the successful trials of a workload that differ in one decision.
 
-    Of decisions with at least one set, the largest median ratio first.
+    Returns the worth of each decision with at least one set, the largest median ratio first.
     """
     sets: dict[tuple[int, str], dict[tuple[str, ...], dict[str, float]]] = defaultdict(dict)
     for trial in trials:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run: one HTML file without any other, and its numbers as JSON."""
+"""The report page of a run: one self-contained HTML file, and its numbers as JSON."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from .run_events import RunEvents, read_events
 from .run_history import ReportError, TaskHistory, damaged_line, read_history, target_names
 
 WORTHS = 8
-"""Decisions of a task that are shown."""
+"""The maximum number of decisions shown per task."""
 
 _TEMPLATE = Path(__file__).parent / "page.html.j2"
 
@@ -32,9 +32,9 @@ _TEMPLATE = Path(__file__).parent / "page.html.j2"
 def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
     """Write the page of a work directory, and its numbers beside it.
 
-    ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``,
-    which is returned. Raises ``ReportError`` if there are no records, a file is damaged, Jinja2 or
-    Matplotlib is missing, or `out` is the file of the numbers.
+    ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``.
+    Returns the path of that file. Raises ``ReportError`` if there are no records, a file is
+    damaged, Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
     """
     if Path(out).suffix == ".json":
         raise ReportError(
@@ -46,7 +46,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     except ImportError as error:
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
     tasks = read_history(work_dir)
-    # The events of several kernels are mixed, though one alone may have been measured.
+    # With several workloads, the events of their kernels are mixed: leave them out.
     is_one = len(tasks) == 1 and len(_lines(Path(work_dir) / WORKLOADS)) == 1
     events = read_events(work_dir) if is_one else None
     content = numbers_of(work_dir, tasks, events)
@@ -57,7 +57,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
         page = template.render(content=content, plots=plots)
-    # All else that is shown is made here.
+    # Only the three files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
         names = ", ".join((SETTINGS, MACHINE, RESULT))
         raise ReportError(
@@ -74,7 +74,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
 def numbers_of(
     work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
 ) -> dict[str, Any]:
-    """The numbers of the page, for JSON; raises ``ReportError`` if a file is damaged."""
+    """The numbers of the page, for JSON. Raises ``ReportError`` if a file is damaged."""
     directory = Path(work_dir)
     workloads, records = (_lines(directory / name) for name in (WORKLOADS, RECORDS))
     machine = _json(directory / MACHINE)
@@ -118,14 +118,14 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Workload:
-    """The workload of a task; its errors name the file and the line."""
+    """Read the workload of a task; errors name the file and the line."""
     path, number = directory / WORKLOADS, task.workload
     if not 0 <= number < len(lines):
         reason = f"it names workload {number}, and {path} has {len(lines)} lines"
         raise damaged_line(directory / RECORDS, task.trials[0].line, reason)
     try:
         return Workload.from_json(json.loads(lines[number]))
-    # TVM raises errors of many types for what it cannot read, and prints all of it first.
+    # TVM raises errors of many types for an unreadable workload. The message quotes all of it.
     except Exception as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise damaged_line(path, number, said[-1][:300]) from error
@@ -164,22 +164,22 @@ def _task(
 
 
 def _argument(param: Any) -> str:
-    """A parameter of a kernel: its name, its shape if it is a buffer, and its type."""
+    """A parameter of a kernel: its name, its shape if it is a buffer, and its dtype."""
     if not hasattr(param, "shape"):
         return f"{param.name}: {param.ty.dtype}"
     return f"{param.name}: {'x'.join(map(str, param.shape))} {param.dtype}"
 
 
 def _schedule_as_python(line: bytes, workload: Workload) -> str:
-    """The schedule of a record as Python; why there is none, as a comment."""
+    """The schedule of a record as Python code, or a comment that explains why it is unreadable."""
     _, record = json.loads(line)
     try:
         return str(TuningRecord.from_json(record, workload).trace)
-    except Exception as error:  # TVM raises errors of many types for what it cannot read.
+    except Exception as error:  # TVM raises errors of many types for an unreadable trace.
         return f"# This version of TVM cannot read it: {str(error).splitlines()[0]}"
 
 
 def _gflops(flop: float, secs: float) -> float | None:
-    """Billions of operations a second; None where one of the two is not known."""
+    """The rate in GFLOP/s; None if it is not finite and positive."""
     rate = flop / secs / 1e9
     return rate if math.isfinite(rate) and rate > 0 else None

@@ -12,10 +12,11 @@ from ..display.displays import EVENTS
 
 @dataclass
 class RunEvents:
-    """The runs of a directory together.
+    """The combined events of a directory's runs.
 
-    ``messages``: what the first failure of each kind said. ``descends_after``: the numbers of
-    trials after which a search went from exploring to descending. ``secs``: what measuring took.
+    ``messages``: the message of the first failure of each kind. ``descends_after``: the numbers of
+    trials after which a search changed from exploring to descending. ``secs``: the total seconds of
+    the runs, each until its last batch.
     """
 
     failures: Counter[str] = field(default_factory=Counter)
@@ -25,9 +26,9 @@ class RunEvents:
 
 
 def read_events(work_dir: str | os.PathLike[str]) -> RunEvents | None:
-    """Read the events of a directory; None where there are none.
+    """Read the events of a directory; None if it has no event file.
 
-    A line that is no event, such as a torn one, is passed over: the page is not about it.
+    Invalid lines, such as a torn line, are skipped.
     """
     path = Path(work_dir) / EVENTS
     if not path.exists():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trials of a run's directory, in the order of their measurement. Imports no TVM."""
+"""The trials of a run's directory, in the order of measurement. Imports no TVM."""
 
 import json
 import math
@@ -17,13 +17,13 @@ FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
 
 _FIRST_FILES = ("settings.json", "command.json", WORKLOADS)
-"""What a run writes before its first trial: its target, its command, its kernels."""
+"""Files that a run writes before its first trial: its target, its command, its kernels."""
 
 _POSTPROCESSORS = "EnterPostproc"
 
 
 class ReportError(ValueError):
-    """There is nothing to report; the message says why."""
+    """A report cannot be made; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,8 @@ class Trial:
     """One measured schedule.
 
     - ``secs``: its mean time in seconds; infinity for a failure.
-    - ``sketch``: the number of its design space, in the order of their appearance.
-    - ``decisions``: the name and the value of each sampled decision, and of the extent of a
-      parallel loop.
+    - ``sketch``: the number of its design space, in the order of first appearance.
+    - ``decisions``: the name and the value of each sampled decision and of each parallel extent.
     - ``line``: the position of its record in the file.
     """
 
@@ -47,8 +46,8 @@ class Trial:
 class TaskHistory:
     """The trials of one workload on one target.
 
-    ``workload``: the position of the workload in its file. ``trials``: in the order of their
-    measurement. ``target``: its attributes as JSON, with sorted keys.
+    ``workload``: the position of the workload in its file. ``trials``: the trials in the order of
+    measurement. ``target``: the attributes of the target as JSON, with sorted keys.
     """
 
     workload: int
@@ -57,12 +56,12 @@ class TaskHistory:
 
     @property
     def best_so_far(self) -> list[float]:
-        """The best time after each trial, in seconds; infinity before there is one."""
+        """The best time after each trial, in seconds; infinity before the first success."""
         return list(accumulate((trial.secs for trial in self.trials), min))
 
     @property
     def failures(self) -> int:
-        """Trials that failed."""
+        """The number of failed trials."""
         return sum(math.isinf(trial.secs) for trial in self.trials)
 
     @property
@@ -72,7 +71,7 @@ class TaskHistory:
 
     @property
     def last_gain(self) -> int:
-        """The number of the trial that was the last to be the fastest so far, from 1."""
+        """The number of the last trial that improved the best time, counted from 1."""
         best = self.best_so_far
         return best.index(best[-1]) + 1
 
@@ -80,8 +79,9 @@ class TaskHistory:
 def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
     """Read the trials of a work directory.
 
-    In the order of their first record, without what the machine failed to measure: such a record
-    has no times. Raises ``ReportError`` if there are no records, or a line is damaged.
+    Returns the tasks in the order of their first record. Records without times are skipped, because
+    the machine failed to measure them. Raises ``ReportError`` if there are no records or a line is
+    damaged.
     """
     path = Path(work_dir) / RECORDS
     lines = path.read_bytes().splitlines() if path.exists() else []
@@ -103,14 +103,14 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
 
 
 def damaged_line(path: Path, number: int, reason: object) -> ReportError:
-    """The error for a line that cannot be read. ``number``: its position, from 0."""
+    """The error for an unreadable line. ``number``: its position, counted from 0."""
     return ReportError(
         f"line {number + 1} of {path} is damaged: {reason}; droplet-ms doctor says more"
     )
 
 
 def target_names(tasks: Sequence[TaskHistory]) -> dict[str, str]:
-    """The names of targets: the kind, and what others have not; empty where there is only one."""
+    """Names of targets: the kind and the attributes not shared by all; empty if there is one."""
     targets = {task.target: dict(json.loads(task.target)) for task in tasks}
     parts = {
         text: {f"{name} {_shown(value)}" for name, value in target.items() if name != "kind"}
@@ -130,7 +130,7 @@ def _shown(value: Any) -> str:
 
 
 def _why_empty(directory: Path) -> str:
-    """The reason why a directory has no records, in a sentence."""
+    """The reason why a directory has no records, in one sentence."""
     if not directory.is_dir():
         return f"there is no directory {os.fspath(directory)!r}: expected that of a run"
     if any((directory / name).exists() for name in _FIRST_FILES):
@@ -151,7 +151,7 @@ def _trial(
     kinds = [str(inst[0]) for inst in insts]
     if _POSTPROCESSORS in kinds:
         kinds = kinds[: kinds.index(_POSTPROCESSORS)]
-    # Design spaces of the same instructions may work on different blocks and loops.
+    # Two design spaces with the same kinds of instructions may differ in their blocks and loops.
     shape = [_without_extent(inst) for inst in insts[: len(kinds)]]
     sketch = sketches.setdefault(json.dumps(shape), len(sketches))
     times = [float(sec) for sec in secs or ()]
@@ -172,7 +172,7 @@ def _trial(
 
 
 def _without_extent(inst: Sequence[Any]) -> list[Any]:
-    """An instruction but for the constant of a parallel annotation, which a search may change."""
+    """An instruction without the constant of a parallel annotation, which a search may change."""
     kind, inputs, attributes, outputs = inst
     fixed = inputs[:1] if is_parallel_extent(inst) else inputs
     return [kind, fixed, attributes, outputs]

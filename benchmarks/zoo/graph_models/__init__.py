@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models to search the graphs of: nothing is downloaded, all weights are random.
+"""Models for graph searches, with random weights and without downloads.
 
 ``python -m benchmarks.graphs`` measures them.
 """
@@ -23,8 +23,8 @@ __all__ = ["MODELS", "GraphModel"]
 class GraphModel:
     """A model.
 
-    ``make``: makes the module as it is imported. ``by_hand``: makes what an expert writes instead,
-    with the same outputs.
+    ``make``: makes the module as a frontend imports it. ``by_hand``: makes an expert's hand-written
+    module with the same outputs.
     """
 
     make: Callable[[], Any]
@@ -34,8 +34,8 @@ class GraphModel:
 def light(name: str) -> Any:
     """A light model of the package ``onnx`` as TVM's frontend imports it, without its last softmax.
     Weights are random."""
-    # These need the package onnx, which is an extra.
-    from tvm_droplet_ms.frontends import import_model
+    # These imports need the package onnx, which is an extra.
+    from tvm_droplet_ms.tuning.frontends import import_model
 
     from ..model_zoo import light_onnx
 
@@ -60,4 +60,4 @@ MODELS: Mapping[str, GraphModel] = {
     "inception_v3": GraphModel(inception_v3),
     "nasnet_a": GraphModel(nasnet_a),
 }
-"""By name. ``resnet50`` is version 1.5."""
+"""All models by name. ``resnet50`` is version 1.5."""

@@ -9,9 +9,9 @@ from tvm.ir import IRModule
 from .writing import Network, write
 
 POOLED = (32, 64, 64)
-"""Channels of the pooled branch of each module at the first extent."""
+"""Channels of the pooled branch of each module at the first resolution."""
 HIDDEN = (128, 160, 160, 192)
-"""Channels inside the branches of 1x7 and 7x1 of each module at the second extent."""
+"""Channels inside the 1x7 and 7x1 branches of each module at the second resolution."""
 
 
 def inception_v3(
@@ -62,7 +62,7 @@ def _stem(net: Network, x: Any) -> Any:
 
 
 def _square(net: Network, x: Any, pooled: int) -> Any:
-    """Branches of 5x5 and of two 3x3."""
+    """A module with a 5x5 branch and a branch with two 3x3 convolutions."""
     two = _layer(net, _layer(net, x, 64, 1), 96, 3)
     return net.concat(
         _layer(net, x, 64, 1),
@@ -82,7 +82,7 @@ def _first_reduction(net: Network, x: Any) -> Any:
 
 
 def _factorized(net: Network, x: Any, hidden: int) -> Any:
-    """7x7 as 1x7 and 7x1: once, and twice."""
+    """A module with branches of one and two 7x7 convolutions, each factorized into 1x7 and 7x1."""
     once = _layer(net, _layer(net, x, hidden, 1), hidden, (1, 7))
     twice = _layer(net, _layer(net, x, hidden, 1), hidden, (7, 1))
     twice = _layer(net, _layer(net, twice, hidden, (1, 7)), hidden, (7, 1))
@@ -105,7 +105,7 @@ def _second_reduction(net: Network, x: Any) -> Any:
 
 
 def _expanded(net: Network, x: Any) -> Any:
-    """3x3 as 1x3 beside 3x1."""
+    """A module whose 3x3 convolutions are split into parallel 1x3 and 3x1 convolutions."""
     three, two = _layer(net, x, 384, 1), _layer(net, _layer(net, x, 448, 1), 384, 3)
     return net.concat(
         _layer(net, x, 320, 1),

@@ -12,10 +12,10 @@ from .writing import Network, channels_of, write
 def nasnet_a(
     size: int = 224, stem: int = 32, filters: int = 44, cells: int = 4, classes: int = 1000
 ) -> IRModule:
-    """NASNet-A, by default the mobile one (4 @ 1056).
+    """NASNet-A, by default the mobile variant (4 @ 1056).
 
     "Learning Transferable Architectures for Scalable Image Recognition" (Zoph et al., CVPR 2018),
-    figures 2 and 4 and appendix A. Padding is the same on both sides, also where the stride is 2.
+    figures 2 and 4 and appendix A. Padding is the same on both sides, even for stride 2.
     """
 
     def body(net: Network, x: Any) -> Any:
@@ -38,7 +38,7 @@ def _squeezed(net: Network, x: Any, filters: int) -> Any:
 
 
 def _adjusted(net: Network, before: Any, x: Any, filters: int) -> Any:
-    """The output of the cell before the last, with the extent of ``x``."""
+    """The output of the cell before the last, adjusted to the spatial size of ``x``."""
     if _extent(before) == _extent(x):
         return _squeezed(net, before, filters)
     y = net.relu(before)
@@ -54,7 +54,7 @@ def _adjusted(net: Network, before: Any, x: Any, filters: int) -> Any:
 
 
 def _separable(net: Network, x: Any, filters: int, size: int, stride: int = 1) -> Any:
-    """Two depthwise convolutions, each with a pointwise one behind it."""
+    """Two depthwise convolutions, each followed by a pointwise convolution."""
     for step in (stride, 1):
         inputs = channels_of(x)
         depthwise = net.kernel(inputs, inputs, size, groups=inputs)
@@ -87,5 +87,5 @@ def _reduction(net: Network, x: Any, before: Any, filters: int) -> Any:
 
 
 def _extent(x: Any) -> int:
-    """The height of an image, NCHW."""
+    """The height of an NCHW image."""
     return int(x.ty.shape[2])

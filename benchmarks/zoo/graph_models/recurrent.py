@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent networks, unrolled: an LSTM, and NASRNN."""
+"""Unrolled recurrent networks: an LSTM and NASRNN."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def lstm(steps: int = 16, width: int = 256) -> IRModule:
 
 
 def lstm_by_hand(steps: int = 16, width: int = 256) -> IRModule:
-    """The same function, with the products of all inputs in one: ``lstm`` has the parameters."""
+    """The same function as ``lstm``, with one matrix product for the inputs of all steps."""
     return _lstm(steps, width, by_hand=True)
 
 
@@ -58,11 +58,11 @@ def _cell(net: Network, gates: Any, cell: Any, width: int) -> tuple[Any, Any]:
 
 
 def nasrnn(steps: int = 5, width: int = 512) -> IRModule:
-    """NASRNN: a recurrent cell that a search has found.
+    """NASRNN: a recurrent cell found by architecture search.
 
     "Neural Architecture Search with Reinforcement Learning" (Zoph and Le, ICLR 2017), with the
     sizes of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al., MLSys 2021):
-    each product has weights of its own.
+    each matrix product has its own weights.
     """
 
     def body(net: Network, state: Any, *inputs: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RepVGG as it was trained, with three branches a block, and its hand-made form with one.
+"""RepVGG as trained, with three branches per block, and its hand-merged form with one branch.
 
 "RepVGG: Making VGG-style ConvNets Great Again" (Ding et al., CVPR 2021), table 2 and section 3.3.
 """
@@ -14,18 +14,18 @@ from tvm.ir import IRModule
 from .writing import EPSILON, Network, channels_of, write
 
 STAGES = ((1, 48), (2, 48), (4, 96), (14, 192), (1, 1280))
-"""Blocks and channels of each stage of RepVGG-A0. The first block of each has the stride 2."""
+"""Blocks and channels of each stage of RepVGG-A0. The first block of each stage has stride 2."""
 
 Stages = Sequence[tuple[int, int]]
 
 
 def repvgg(size: int = 224, stages: Stages = STAGES, classes: int = 1000) -> IRModule:
-    """RepVGG as trained: a 3x3, a 1x1 and the identity, each with its batch norm."""
+    """RepVGG as trained: a 3x3, a 1x1 and an identity branch, each with its batch norm."""
     return _network(size, stages, classes, _as_trained)
 
 
 def repvgg_by_hand(size: int = 224, stages: Stages = STAGES, classes: int = 1000) -> IRModule:
-    """The same function with a single 3x3 a block: ``repvgg`` has the parameters."""
+    """The same function as ``repvgg``, with a single 3x3 convolution per block."""
     return _network(size, stages, classes, _by_hand)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks with shortcuts: ResNet-50 v1, ResNeXt-50 and MobileNet-v2."""
+"""Residual networks: ResNet-50 v1, ResNeXt-50 and MobileNet-v2."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from ..model_zoo import MOBILENET_V2
 from .writing import Network, channels_of, write
 
 STAGES = (3, 4, 6, 3)
-"""Blocks of each stage of the networks of 50 layers."""
+"""Blocks of each stage of the 50-layer networks."""
 
 
 def resnet_v1(
     size: int = 224, width: int = 64, stages: Sequence[int] = STAGES, classes: int = 1000
 ) -> IRModule:
-    """ResNet with the stride in the first 1x1 of a block.
+    """ResNet with the stride in the first 1x1 convolution of a block.
 
     "Deep Residual Learning for Image Recognition" (He et al., CVPR 2016), table 1, and the authors'
-    networks. Version 1.5 has the stride in the 3x3.
+    networks. Version 1.5 has the stride in the 3x3 convolution.
     """
     return _network(size, width, stages, classes, groups=1, early=True)
 
@@ -32,10 +32,10 @@ def resnext(
     classes: int = 1000,
     groups: int = 32,
 ) -> IRModule:
-    """ResNeXt: the 3x3 of a block has groups; ``resnet_v1`` has the other parameters.
+    """ResNeXt: the 3x3 convolution of a block is grouped. See ``resnet_v1`` for other parameters.
 
     "Aggregated Residual Transformations for Deep Neural Networks" (Xie et al., CVPR 2017), table 1:
-    32 groups of 4.
+    32 groups of 4 channels.
     """
     return _network(size, width, stages, classes, groups=groups, early=False)
 
@@ -61,7 +61,7 @@ def _network(
 def _block(
     net: Network, x: Any, hidden: int, outputs: int, stride: int, groups: int, early: bool
 ) -> Any:
-    """A 1x1, a 3x3 and a 1x1, with a shortcut."""
+    """A 1x1, a 3x3 and a 1x1 convolution, with a shortcut."""
     y = net.relu(net.layer(x, hidden, 1, stride if early else 1))
     y = net.relu(net.layer(y, hidden, 3, 1 if early else stride, groups))
     y = net.layer(y, outputs, 1)

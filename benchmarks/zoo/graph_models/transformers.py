@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers: an encoder, and the benchmark that is called BERT in graph searches."""
+"""Transformers: BERT's encoder, and the benchmark called BERT in papers on graph search."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def bert_encoder(
     """Layers of BERT's encoder, as exporters write them.
 
     "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin et
-    al., 2019); the defaults are those of its base model, but for the number of layers.
+    al., 2019). The defaults match its base model, except for the number of layers.
     """
 
     def body(net: Network, x: Any) -> Any:
@@ -56,10 +56,10 @@ def _layer_norm(net: Network, x: Any) -> Any:
 def linear_bert(layers: int = 8, length: int = 64, width: int = 1024, heads: int = 16) -> IRModule:
     """The benchmark BERT of TASO and TENSAT, without softmax, norms and feed-forward parts.
 
-    Sizes and structure of "Equality Saturation for Tensor Graph Superoptimization" (Yang et al.,
-    MLSys 2021). What goes from layer to layer is one product, so that a rewrite may multiply the
-    weights of all layers beforehand. That flatters a search. Its output is the sum of the layers'
-    attentions, so that none is left out.
+    Sizes and structure come from "Equality Saturation for Tensor Graph Superoptimization" (Yang et
+    al., MLSys 2021). A layer passes on a single matrix product, so a rewrite can multiply the
+    weights of all layers in advance. That flatters a search. The output is the sum of the layers'
+    attentions, so that no layer is dead code.
     """
     each = width // heads
 

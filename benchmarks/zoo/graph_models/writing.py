@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write Relax models with random weights, as the frontends import them: NCHW, nothing folded."""
+"""Writes Relax models with random weights as the frontends import them: NCHW, nothing folded."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,18 +10,18 @@ from tvm import relax
 from tvm.ir import IRModule
 
 EPSILON = 1e-5
-"""The addition of batch norms to variances."""
+"""The epsilon that batch norms add to variances."""
 
 
 class Network:
-    """A Relax function that is being written."""
+    """Writes a Relax function."""
 
     def __init__(self, emit: Callable[[Any], Any], seed: int = 0) -> None:
         self.emit = emit
         self._generator = np.random.default_rng(seed)
 
     def normal(self, *shape: int, fan_in: int, gain: float = 1.0) -> np.ndarray:
-        """Random values of the variance ``gain / fan_in``, which keeps the scale of a layer."""
+        """Normal values of variance ``gain / fan_in``, which preserves the scale of activations."""
         values = self._generator.standard_normal(shape, dtype="float32")
         values *= np.float32(np.sqrt(gain / fan_in))
         return values
@@ -33,7 +33,7 @@ class Network:
     def kernel(
         self, inputs: int, outputs: int, size: int | tuple[int, int], groups: int = 1
     ) -> np.ndarray:
-        """Weights of a convolution before a relu, OIHW. ``size``: of both axes, or of each."""
+        """OIHW weights of a convolution before a ReLU. ``size``: one size, or height and width."""
         height, width = (size, size) if isinstance(size, int) else size
         fan_in = inputs // groups * height * width
         return self.normal(outputs, inputs // groups, height, width, fan_in=fan_in, gain=2.0)
@@ -50,7 +50,7 @@ class Network:
     def convolve(
         self, x: Any, kernel: np.ndarray, stride: int = 1, groups: int = 1, padded: bool = True
     ) -> Any:
-        """A convolution; padded, it keeps the size but for its stride."""
+        """A convolution. With ``padded``, its output has the input's size at stride 1."""
         padding = (kernel.shape[2] // 2, kernel.shape[3] // 2) if padded else 0
         weight = self.const(kernel)
         return self.emit(
@@ -86,21 +86,21 @@ class Network:
         return self.emit(relax.op.add(x, y))
 
     def concat(self, *parts: Any) -> Any:
-        """Images side by side in their channels."""
+        """Concatenation along the channels."""
         return self.emit(relax.op.concat(list(parts), axis=1))
 
     def average(self, x: Any, stride: int = 1) -> Any:
-        """The mean of 3x3, of which what lies outside does not count."""
+        """A 3x3 average pooling that excludes padding."""
         call = relax.op.nn.avg_pool2d(x, (3, 3), (stride, stride), (1, 1), count_include_pad=False)
         return self.emit(call)
 
     def largest(self, x: Any, stride: int, padded: bool = True) -> Any:
-        """The largest of 3x3."""
+        """A 3x3 max pooling."""
         padding = (1, 1) if padded else (0, 0)
         return self.emit(relax.op.nn.max_pool2d(x, (3, 3), (stride, stride), padding))
 
     def dense(self, x: Any, outputs: int, bias: bool = True) -> Any:
-        """A product with a matrix, and a bias."""
+        """A product with a weight matrix, and an optional bias."""
         inputs = int(x.ty.shape[-1])
         weight = self.normal(inputs, outputs, fan_in=inputs)
         product = self.emit(relax.op.matmul(x, self.const(weight)))
@@ -109,22 +109,22 @@ class Network:
         return self.add(product, self.const(self.normal(outputs, fan_in=100)))
 
     def classify(self, x: Any, classes: int) -> Any:
-        """The mean over the image, and a dense layer, as image networks end."""
+        """Global average pooling and a dense layer: the classifier of an image network."""
         mean = self.emit(relax.op.mean(x, axis=[2, 3]))
         return self.dense(mean, classes)
 
 
 def channels_of(x: Any) -> int:
-    """The channels of a tensor, NCHW."""
+    """The number of channels of an NCHW tensor."""
     return int(x.ty.shape[1])
 
 
 def write(body: Callable[..., Any], *shapes: Sequence[int], seed: int = 0) -> IRModule:
-    """Write a module of one function ``main``.
+    """Write a module with one function, ``main``.
 
     ``body``: called with a ``Network`` and the inputs; returns the output. ``shapes``: the shapes
-    of the inputs, which are of float32. ``seed``: seed of the weights. Returns the module. Its
-    weights are constants.
+    of the float32 inputs. ``seed``: seed of the weights. Returns the module, whose weights are
+    constants.
     """
     builder = relax.BlockBuilder()
     inputs = [

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies side by side on measured spaces."""
+"""Comparison of search strategies on measured spaces."""

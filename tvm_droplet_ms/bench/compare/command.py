@@ -17,7 +17,7 @@ from .tables import Comparison, format_report
 from .transfer import learn_without_each
 
 INTERRUPTED = 130
-"""The exit status after an interruption: 128 and the number of SIGINT."""
+"""The exit status after an interruption: 128 + SIGINT."""
 
 
 def run_compare(
@@ -37,25 +37,25 @@ def run_compare(
 ) -> int:
     """Compare strategies on spaces: do missing runs, print the tables.
 
-    Finished runs with the same settings are kept, so that an interrupted comparison goes on, and
-    one with more spaces, strategies or seeds adds to the results. Results belong to the code that
-    made them (``source_digest``): those of other code are kept, and not used.
+    Finished runs with the same settings are reused. An interrupted comparison thus continues, and a
+    comparison with more spaces, strategies or seeds adds to the results. Results belong to the code
+    that made them (``source_digest``). Results of other code are kept but not used.
 
     - ``strategies``: names of strategies; empty for all of ``strategies.STRATEGIES``.
     - ``directory``: directory of the results: a file for each run, and ``tables.md``.
-    - ``trials``: the measurements of each run.
-    - ``seeds``: the runs of each strategy on each space; their seeds count from 0.
+    - ``trials``: the number of measurements in each run.
+    - ``seeds``: the number of runs of each strategy on each space; their seeds count from 0.
     - ``noisy``: True if a measurement is one of the recorded times rather than their median.
-    - ``num_trials_per_iter``: the most measurements of one batch; TVM's own default.
-    - ``workers``: the number of processes; None for as many as CPUs are available.
+    - ``num_trials_per_iter``: the maximum number of measurements in a batch; TVM's default is 64.
+    - ``workers``: the number of processes; None for the number of available CPUs.
     - ``timeout_secs``: time limit of one run, in seconds.
     - ``samples``: spaces and samples to train the priors on, besides the spaces of the comparison.
-      The prior of a run is trained on all of them but the run's own workload.
+      The prior of a run is trained on all of them except the run's own workload.
     - ``stream``: stream to print to; None for the standard output.
 
-    Returns 0; 1 if a run failed; 130 after an interruption. Raises ``CompareError`` if a file is no
-    space, a strategy has no such name, the directory holds results of other settings, or a number
-    is out of its range.
+    Returns 0 for success, 1 if a run failed, and 130 after an interruption. Raises ``CompareError``
+    if a file is not a space, a strategy name is unknown, the directory holds results of other
+    settings, or a number is out of its range.
     """
     out = stream or sys.stdout
     names = list(dict.fromkeys(strategies or STRATEGIES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a strategy on a space, answered from the recorded times."""
+"""One run of a strategy on a space. The recorded times replace measurements."""
 
 import random
 import tempfile
@@ -25,9 +25,10 @@ from .strategies import Learned, find_experiment
 def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> RunResult:
     """Run a strategy on a space, in this process.
 
-    Seeds Python's and NumPy's global generators: below 100 samples TVM's ``XGBModel`` predicts from
-    NumPy's. Raises ``CompareError`` if the file is not the one that the settings were made for, or
-    nothing was measured. Raises ``Exception``: whatever the strategy, the space or TVM raises.
+    Seeds Python's and NumPy's global generators: below 100 samples, TVM's ``XGBModel`` draws its
+    predictions from NumPy's. Raises ``CompareError`` if the file has changed since the settings
+    were made, or if the run measured no candidate or more than ``settings.trials``. Exceptions of
+    the strategy, the space and TVM pass through.
     """
     if file_digest(space_file) != settings.space_digest:
         raise CompareError(f"{space_file} has changed since the comparison began; start it again")
@@ -67,5 +68,5 @@ def replay(space_file: Path, settings: RunSettings, learned: Learned = {}) -> Ru
 
 @lru_cache(maxsize=32)
 def load_space(path: Path) -> Space:
-    """Read a space, once in a process."""
+    """Read a space, once per process."""
     return Space.load(path)

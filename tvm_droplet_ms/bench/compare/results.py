@@ -16,7 +16,7 @@ VERSION = 2
 
 
 class CompareError(Exception):
-    """A comparison cannot begin or go on; the message says why and what to do."""
+    """A comparison cannot begin or continue; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RunSettings:
     - ``num_trials_per_iter``: maximum number of measurements in a batch.
     - ``noisy``: True if a measurement is drawn from the recorded repeats, rather than their median.
     - ``code``: ``source_digest`` of the code that ran.
-    - ``learned``: the SHA-256 of the files that the strategy begins with, one after the other.
+    - ``learned``: the SHA-256 digests of the strategy's prior and draft files, concatenated.
     """
 
     space: str
@@ -61,7 +61,7 @@ class RunResult:
     error: str | None = None
 
     def save(self, path: Path) -> None:
-        """Write it as JSON: a row for each trial, null for infinite times."""
+        """Write the result as JSON: one row per trial, null for infinite times."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -80,7 +80,7 @@ class RunResult:
     def load(path: Path) -> "RunResult":
         """Read a result.
 
-        Raises ``CompareError`` if the file cannot be read, or is no result of this version.
+        Raises ``CompareError`` if the file cannot be read or is not a result of this version.
         """
         try:
             content = json.loads(path.read_text())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a comparison: which there are, running them in parallel processes, resuming."""
+"""The runs of a comparison: plans them, runs them in parallel processes, and resumes them."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from .results import CompareError, RunResult, RunSettings, file_digest
 from .strategies import Learned, find_experiment
 
 Run = Callable[..., RunResult]
-"""Runs a strategy, given the file of the space, the settings, and the files that it begins with."""
+"""Runs a strategy, given the space file, the settings, and the strategy's prior and draft files."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ def plan(
     noisy: bool,
     learned: Mapping[str, Mapping[str, Path]] = {},
 ) -> list[Job]:
-    """List the runs of a comparison: every strategy on every space with one seed, then the next.
+    """List the runs of a comparison: for each seed in turn, every strategy on every space.
 
-    ``learned`` has the files that strategies begin with, by kind and space. Raises ``CompareError``
-    if there is no space, a file is none or a sample, two have the same name, or a number is out of
-    range.
+    ``learned``: the prior and draft files, by kind and space. Raises ``CompareError`` if there is
+    no space, a file is not a space or is a sample, two spaces have the same name, or a number is
+    out of range.
     """
     for name, number in [
         ("trials", trials),
@@ -97,10 +97,10 @@ def plan(
 
 
 def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
-    """Load existing results by file, without failed ones, which are run again.
+    """Load existing results by file, except failed results, which are run again.
 
-    Raises ``CompareError`` if a file is there that holds the result of other settings, or that
-    cannot be read.
+    Raises ``CompareError`` if an existing file cannot be read or holds the result of other
+    settings.
     """
     results = {}
     for job in jobs:
@@ -123,14 +123,14 @@ def finished(jobs: Sequence[Job]) -> dict[Path, RunResult]:
 def run_jobs(
     jobs: Sequence[Job], *, run: Run = replay, workers: int, timeout_secs: float
 ) -> Iterator[tuple[Job, RunResult]]:
-    """Run jobs in worker processes, and keep each result in its file.
+    """Run jobs in worker processes, and save each result to its file.
 
-    - ``run``: runs one; picklable.
+    - ``run``: the function that runs one job; picklable.
     - ``workers``: the number of processes.
-    - ``timeout_secs``: time limit of a run in seconds; a longer one is killed.
+    - ``timeout_secs``: time limit of a run in seconds; a longer run is killed.
 
-    In the order in which they end. A run that raises, takes too long or ends its process has a
-    result with an error.
+    Yields jobs and results in the order of completion. A run that raises, times out or ends its
+    process yields a result with an error.
     """
     if not jobs:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Search strategies that a comparison knows by name, each with its cost model."""
+"""The named search strategies of a comparison, each with its cost model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,29 +17,29 @@ from .results import CompareError
 Search = tuple[SearchStrategy, Literal["xgb", "random"] | CostModel]
 """Arguments ``strategy`` and ``cost_model`` of ``ms.tune_tir``.
 
-The cost model is "random", which learns nothing, for a strategy that does not use one: training a
-model is charged to the strategies that use it.
+The cost model is "random", which learns nothing, for a strategy that uses no cost model. So only
+the strategies that use a model pay for its training.
 """
 
 Learned = Mapping[str, Path]
-"""Files of what was learned from all other spaces, by kind: "prior" and "draft"."""
+"""The prior and draft files learned from all other spaces, by kind: "prior" and "draft"."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One strategy of a comparison."""
+    """One strategy of a comparison, and the kinds of learned files that it starts from."""
 
     make: Callable[[Learned, int], Search]
     begins_with: tuple[str, ...] = ()
 
 
 def _prior(learned: Learned) -> TransferModel | None:
-    """A new model from the file of the prior; None without one."""
+    """A new model from the prior file; None without a prior."""
     return TransferModel(PretrainedModel.load(learned["prior"])) if "prior" in learned else None
 
 
 def _droplet(learned: Learned, trials: int) -> Search:
-    """``DropletStrategy`` with what was learned; what the package ships has seen the spaces."""
+    """``DropletStrategy`` with the learned files. The shipped files were trained on the spaces."""
     draft = SymbolDraft.from_file(learned["draft"]) if "draft" in learned else None
     strategy = DropletStrategy(prior=_prior(learned), draft=draft, explorer="random", stop=None)
     return strategy, "random"

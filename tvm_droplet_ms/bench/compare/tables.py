@@ -17,20 +17,20 @@ TRIALS = (8, 16, 32, 64, 128)
 """Numbers of trials at which the fraction of the optimum is reported."""
 
 FRACTIONS = (0.90, 0.95)
-"""Fractions of the optimum to which the trials are counted."""
+"""Fractions of the optimum for which the trials to reach them are reported."""
 
 NONE = "-"
-"""Cell of a table without a value."""
+"""Table cell for a missing value."""
 
 RESAMPLES = 1000
-"""Draws of the seeds for an interval."""
+"""Number of bootstrap resamples for an interval."""
 
 
 def incumbents(run: RunResult) -> Floats:
-    """Best estimate, in seconds, of the module that a run would return after each trial.
+    """Best-estimate time, in seconds, of the module that a run would return after each trial.
 
-    That is the trial with the lowest reported time: with noise, not always the best one measured.
-    Infinity before the first success.
+    The run returns the trial with the lowest reported time. With noise, this is not always the
+    fastest module measured. The time is infinite before the first success.
     """
     times, best, lowest = [], np.inf, np.inf
     for trial in run.trials:
@@ -42,9 +42,10 @@ def incumbents(run: RunResult) -> Floats:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results to be compared.
+    """Results to compare.
 
-    ``runs``: the results, failed ones too. ``optima``: the smallest time of each space, in seconds.
+    ``runs``: the results, including failures. ``optima``: the minimum time of each space, in
+    seconds.
     """
 
     runs: Sequence[RunResult]
@@ -52,22 +53,22 @@ class Comparison:
 
     @cached_property
     def strategies(self) -> list[str]:
-        """In the order of the results."""
+        """The strategies, in the order of the results."""
         return list(dict.fromkeys(run.settings.strategy for run in self.runs))
 
     @cached_property
     def spaces(self) -> list[str]:
-        """In the order of the results."""
+        """The spaces, in the order of the results."""
         return list(dict.fromkeys(run.settings.space for run in self.runs))
 
     @property
     def trials(self) -> int:
-        """The measurements of a run."""
+        """The maximum number of trials of a run."""
         return max(run.settings.trials for run in self.runs)
 
     @property
     def counts(self) -> list[int]:
-        """The fixed numbers of trials that the runs have, and their last."""
+        """The numbers in ``TRIALS`` below the runs' number of trials, and that number."""
         return sorted({count for count in TRIALS if count < self.trials} | {self.trials})
 
     @property
@@ -76,7 +77,7 @@ class Comparison:
         return [run for run in self.runs if run.error is not None]
 
     def finished(self, strategy: str, space: str | None = None) -> list[RunResult]:
-        """The runs of a strategy that finished, on one space or all."""
+        """The finished runs of a strategy, on one space or on all."""
         return [
             run
             for run in self.runs
@@ -86,10 +87,10 @@ class Comparison:
         ]
 
     def fractions(self, strategy: str, space: str) -> Floats:
-        """The optimum over the incumbent of each finished run: shape (seeds, trials).
+        """The optimum divided by the incumbent of each finished run: shape (seeds, trials).
 
-        It is 1 at the optimum and 0 before the first success. A run that ended early keeps its
-        incumbent.
+        The ratio is 1 at the optimum and 0 before the first success. A run that ended early keeps
+        its last incumbent.
         """
         runs = self.finished(strategy, space)
         curves = np.full((len(runs), self.trials), np.inf)
@@ -107,10 +108,10 @@ class Comparison:
 def bootstrap(
     samples: Sequence[Floats], statistic: Callable[[Sequence[Floats]], float]
 ) -> tuple[float, float, float]:
-    """A statistic and its 95% percentile interval, with the seeds of each space drawn anew.
+    """A statistic and its 95% bootstrap percentile interval over the seeds of each space.
 
-    ``samples``: an array for each space; its first axis is the seeds. ``statistic``: function of
-    the arrays with their drawn seeds.
+    ``samples``: an array for each space; its first axis is the seeds. ``statistic``: a function of
+    the resampled arrays.
     """
     random = np.random.default_rng(0)
     drawn = [
@@ -140,10 +141,10 @@ def format_report(comparison: Comparison) -> str:
 
 
 def format_summary(comparison: Comparison) -> str:
-    """Fractions at fixed numbers of trials, and trials to fixed fractions.
+    """A table of fractions at fixed numbers of trials, and of trials to fixed fractions.
 
-    A strategy without a finished run on each space has no values: its means would be over other
-    spaces.
+    A strategy without a finished run on each space has no values, because its means would cover
+    different spaces.
     """
     header = ["strategy", "runs", *(f"at {count}" for count in comparison.counts)]
     header += [f"trials to {fraction:.0%}" for fraction in FRACTIONS]
@@ -161,10 +162,10 @@ def format_summary(comparison: Comparison) -> str:
 
 
 def format_differences(comparison: Comparison) -> str:
-    """Difference of the other strategies' fractions from those of the first one.
+    """A table of the other strategies' fractions minus the first strategy's fractions.
 
-    The runs are paired by seed: intervals are bootstrap intervals over pairs (95%). A strategy
-    that lacks a run has no values.
+    The runs are paired by seed, and the intervals are 95% bootstrap intervals over the pairs. A
+    strategy with a failed run has no values.
     """
     counts, (reference, *others) = comparison.counts, comparison.strategies
     lines = [["strategy", *(f"at {count}" for count in counts)]]
@@ -182,7 +183,7 @@ def format_differences(comparison: Comparison) -> str:
 
 
 def format_spaces(comparison: Comparison) -> str:
-    """The mean fraction of the optimum at the end, by space and strategy."""
+    """A table of the mean final fraction of the optimum, by space and strategy."""
     lines = [["space", *comparison.strategies]]
     for space in comparison.spaces:
         line = [space]
@@ -202,7 +203,7 @@ def _mean(samples: Sequence[Floats]) -> str:
 
 
 def _trials_to(fractions: Sequence[Floats], fraction: float) -> str:
-    """The geometric mean over the runs that got there, and their share."""
+    """The geometric mean of the trials to a fraction, over the runs that reach it; their share."""
     runs = [run >= fraction for of_space in fractions for run in of_space]
     reached = [int(run.argmax()) + 1 for run in runs if run.any()]
     if not reached:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Priors and drafts of a comparison, learned from all spaces but the run's own."""
+"""Priors and drafts of a comparison, learned from all spaces except the run's own."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from .replay import load_space
 from .results import CompareError, file_digest
 
 Lesson = tuple[Path, Path]
-"""A space to learn from, and the file, without a suffix, to keep what is computed of it."""
+"""A space to learn from, and the path, without a suffix, of the file that caches its features."""
 
 
 def _learn_prior(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
@@ -36,7 +36,7 @@ def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
 _LEARNERS: Mapping[
     str, tuple[Callable[[Sequence[Lesson], Target, Path], None], Sequence[str], str]
 ] = {"prior": (_learn_prior, LEARNING, "model"), "draft": (_learn_draft, DRAFTING, "draft")}
-"""The learning of each kind, the sources that determine it, and the suffix of its file."""
+"""For each kind: the learning function, its source files, and the suffix of its output."""
 
 
 def learn_without_each(
@@ -51,7 +51,7 @@ def learn_without_each(
 
     - ``space_files``: spaces of the comparison.
     - ``others``: more spaces and samples to learn from.
-    - ``directory``: directory of the features and of what is learned; existing ones are used again,
+    - ``directory``: directory of the features and of the learned files. Existing files are reused
       unless the code that makes them has changed.
     - ``out``: stream for the progress.
     - ``kind``: "prior" or "draft".

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spaces and samples made: enumerated, built, timed and collected, with resume."""
+"""Makes spaces and samples: enumerates, builds, times and collects them, and can resume."""

@@ -24,11 +24,11 @@ from .sampling import SampleCollection
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 _RANDOM_SHARE = 0.5
-"""Share of a sample that TVM's own sampling draws, so that slow schedules are known too; the rest
-is near the best."""
+"""Share of a sample drawn by TVM's own sampling, so that it also has slow schedules. The rest is
+near the best schedules."""
 
 _ROUND = 32
-"""Points of a round of a sample."""
+"""Number of points in a sampling round."""
 
 
 def build_space(
@@ -44,11 +44,11 @@ def build_space(
     """Enumerate, build and measure a space, and write its file.
 
     - ``definition``: the workload and its design space.
-    - ``name``: name that ``find_definition`` finds it by.
+    - ``name``: the definition's name for ``find_definition``.
     - ``directory``: work directory; see ``work_directory.claim``.
     - ``passes``: number of timings of each module.
     """
-    # First, since it refuses a directory that is not its own, and enumerating takes minutes.
+    # Claim the directory first: it may be refused, and enumeration takes minutes.
     collection = Collection(directory, definition.mod, target)
     enumeration = enumerate_space(
         definition.context(target, "replay-trace"),
@@ -98,7 +98,7 @@ def build_sample(
 
 
 def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
-    """The recipe that makes a module of an enumeration again."""
+    """A function that makes a module of an enumeration again."""
 
     def make() -> IRModule:
         candidate = enumeration.design_space.realize(enumeration.modules[module])
@@ -110,7 +110,7 @@ def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
 
 
 def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]:
-    """The description of a space: its workload, and where and when it was measured."""
+    """The origin of a space: its workload, machine, versions and date."""
     return {
         "name": definition.name,
         "description": definition.description,
@@ -123,7 +123,7 @@ def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]
 
 
 def target_as_data(target: Target) -> dict[str, Any]:
-    """Data from which ``Target`` makes the same target."""
+    """A dict from which ``Target`` makes the same target."""
     return {
         "kind": str(target.kind.name),
         **{str(name): _plain(value) for name, value in target.attrs.items()},
@@ -137,7 +137,7 @@ def _plain(value: Any) -> Any:
 
 
 def describe_machine() -> dict[str, Any]:
-    """The processor, its logical CPUs and memory, and the threads of a parallel kernel."""
+    """The processor, the logical CPUs, the memory, and the threads of a parallel kernel."""
     return {
         "cpu": cpu_name(),
         "cpus": psutil.cpu_count(),
@@ -147,7 +147,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _device(target: Target) -> dict[str, str]:
-    """The name of the GPU that kernels of a target run on; nothing for a CPU."""
+    """The name of the GPU that runs a target's kernels; empty for a CPU."""
     return {} if runs_on(target) == "cpu" else {"device": device_name()}
 
 

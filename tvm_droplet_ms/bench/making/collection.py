@@ -37,7 +37,7 @@ from ..work_directory import CollectionError, claim, read_lines
 from .kernel_timing import Shape, Timed, time_module
 
 BUILD_BATCH = 64
-"""Number of modules built between two lines of progress."""
+"""Number of modules built between two progress reports."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the current step, the number of items done, and their total."""
@@ -46,13 +46,12 @@ Progress = Callable[[str, int, int], None]
 class Collection:
     """The measurements of a design space's modules, in a directory.
 
-    ``log.jsonl`` has a line for each module built and for each time measured, and is only ever
-    appended to: a run that is stopped loses the measurement under way. ``artifacts`` has the built
-    modules.
+    ``log.jsonl`` has a line for each built module and for each measured time. Lines are only
+    appended: a stopped run loses only its current measurement. ``artifacts`` has the built modules.
 
-    - ``directory``: where; it is made if it is missing.
+    - ``directory``: the work directory, created if missing.
     - ``mod``: the unscheduled module.
-    - ``timeout_sec``: the seconds that one build, and that one measurement, may take.
+    - ``timeout_sec``: the time limit of one build and of one measurement, in seconds.
     - ``seed``: seed of the inputs and of the order of each pass.
 
     Raises ``CollectionError`` if the directory holds other files, or measurements of another
@@ -143,7 +142,7 @@ class Collection:
         return [(tuple(int(n) for n in info.shape), str(info.dtype)) for info in args_info]
 
     def _build_reference(self, builder: WarmBuilder) -> None:
-        # The unscheduled workload has no threads of a GPU.
+        # The unscheduled workload binds no GPU threads, so it runs on the CPU.
         target = self._target if self._device == "cpu" else host_target()
         (result,) = builder.build([BuilderInput(self._mod, target)])
         if result.artifact_path is None:
@@ -225,13 +224,13 @@ class Collection:
 
 
 def _machine_failed(message: str) -> CollectionError:
-    """The error for a failure that is not the module's, and must not be recorded as one."""
+    """The error for a machine failure, which must not be recorded as the module's failure."""
     return CollectionError(
         f"the machine failed, and not a module: {message}; mend it, and the same command goes on"
     )
 
 
 def _move(artifact: str, path: Path) -> None:
-    """Take an artifact out of the folder that the builder made for it."""
+    """Move an artifact out of its temporary build folder, and delete the folder."""
     shutil.move(artifact, path)
     shutil.rmtree(os.path.dirname(artifact))

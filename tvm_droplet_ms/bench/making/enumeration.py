@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every point of a design space that MetaSchedule can reach, found by replay."""
+"""Enumerates by replay every point of a design space that MetaSchedule can reach."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,8 +30,8 @@ from ..design_space import DesignSpace
 class Enumeration:
     """All points of a design space.
 
-    ``points``: structural hash of the module of each point; None where a schedule primitive or a
-    postprocessor refused it.
+    ``points``: the structural hash of each point's module; None if a schedule primitive or a
+    postprocessor rejected the point.
     """
 
     design_space: DesignSpace
@@ -50,10 +50,10 @@ class Enumeration:
 def enumerate_space(
     context: TuneContext, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Enumeration:
-    """Replay every combination of decisions, the distinct parallel plans among them.
+    """Replay every combination of decisions, including each distinct parallel plan.
 
     Tiles and categories are combined freely. The legal compute locations depend on earlier
-    decisions, and the distinct parallel extents on all others, so that these two are found by
+    decisions, and the distinct parallel extents depend on all other decisions. Both are found by
     replay, in this order. Returns the points.
     """
     space = DesignSpace(context)
@@ -86,7 +86,7 @@ class _Enumerator:
         self._prober = Prober(space.replayer, parallel_limit)
 
     def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
-        """All points that have the tiles and the categories of one."""
+        """Yield all points with the tiles and the categories of a point, and their candidates."""
         found_by_replay = [
             decision
             for kind in (COMPUTE_LOCATION, PARALLEL_EXTENT)
@@ -112,7 +112,7 @@ class _Enumerator:
 
 
 def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:
-    """All combinations of tiles and categories; the other decisions as generated."""
+    """Yield all combinations of tiles and categories; the other decisions stay as generated."""
     present = space.start(sketch)
     values: list[list[Point]] = []
     layouts = space.layout(sketch)

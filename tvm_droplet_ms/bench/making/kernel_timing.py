@@ -16,15 +16,15 @@ REPEAT_SECS = 0.01
 """Minimum duration of one timing, in seconds."""
 
 Shape = tuple[tuple[int, ...], str]
-"""The shape and the type of an argument."""
+"""The shape and the dtype of an argument."""
 
 
 @dataclass(frozen=True)
 class Timed:
     """One timing of a module.
 
-    ``secs``: the time of one call in seconds. ``is_right``: True if the outputs are those of the
-    unscheduled module.
+    ``secs``: the time of one call in seconds. ``is_right``: True if the output matches the
+    unscheduled module's.
     """
 
     secs: float
@@ -37,8 +37,8 @@ def time_module(
     """Load a module, check its output, and time it on newly allocated arguments.
 
     ``reference``: the library of the unscheduled module, for the CPU. ``device``: TVM's name of the
-    type of device to run on. A call that takes longer than ``REPEAT_SECS`` is timed alone, after
-    one that is not timed; others are repeated for that long.
+    device type to run on. The check also serves as the warm-up call. A call of at least
+    ``REPEAT_SECS`` is timed alone; a shorter call is repeated for that long.
     """
     module = tvm.runtime.load_module(path)
     inputs, expected = _problem(reference, tuple(arguments), seed)
@@ -59,7 +59,7 @@ def time_module(
 def _problem(
     reference: str, arguments: tuple[Shape, ...], seed: int
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The inputs, and the output that the unscheduled module makes of them."""
+    """Random inputs, and the output of the unscheduled module for them."""
     rng = np.random.default_rng(seed)
     inputs = [rng.uniform(-1, 1, shape).astype(dtype) for shape, dtype in arguments[:-1]]
     shape, dtype = arguments[-1]

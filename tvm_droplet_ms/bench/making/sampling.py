@@ -31,10 +31,10 @@ from ..work_directory import CollectionError, read_lines
 from .collection import Collection, Progress
 
 MAX_CHANGES = 4
-"""Maximum number of decisions in which a nearby point differs."""
+"""Maximum number of decision changes that make a nearby point."""
 
 Drawn = tuple[SpacePoint, Candidate]
-"""A point and the candidate that TVM makes of it."""
+"""A point, and the candidate that TVM makes from it."""
 
 
 class Sampler:
@@ -46,19 +46,19 @@ class Sampler:
         self._generator = random.Random(seed)
 
     def module(self, place: SpacePoint) -> IRModule:
-        """The scheduled module of a point that was drawn before."""
+        """The scheduled module of a previously drawn point."""
         candidate = self.space.realize(place)
         if candidate is None:
             raise ValueError(f"point {place} does not replay, expected one that was drawn")
         return candidate.schedule.mod
 
     def random(self) -> Drawn | None:
-        """Draw a point by TVM's own sampling; None where it is refused."""
+        """Draw a point by TVM's own sampling; None if it is rejected."""
         sketch = self._generator.randrange(len(self.layouts))
         return self._drawn(self.space.draw(sketch))
 
     def near(self, places: Sequence[SpacePoint]) -> Drawn | None:
-        """Change one to four decisions of one of the points; None where the result is refused."""
+        """Make one to four changes to a random point in `places`; None if the result is invalid."""
         sketch, point = self._generator.choice(places)
         for _ in range(self._generator.randint(1, MAX_CHANGES)):
             decision = self._generator.choice(self.layouts[sketch])
@@ -75,7 +75,7 @@ class Sampler:
         if decision.kind == "SamplePerfectTile":
             extent, limit = prod(present), decision.max_innermost_factor
             tiles = [tuple(t) for t in factorizations(extent, decision.length, limit).tolist()]
-            # Half of the time a tile that differs in two positions only.
+            # With probability 1/2, draw a tile that differs in exactly two positions.
             close = [t for t in tiles if sum(a != b for a, b in zip(t, present, strict=True)) == 2]
             return self._generator.choice(
                 close if close and self._generator.random() < 0.5 else tiles
@@ -83,22 +83,22 @@ class Sampler:
         if decision.kind == "SampleCategorical":
             return (self._generator.randrange(len(decision.candidates)),)
         if decision.kind == "SampleComputeLocation":
-            # TVM takes the next legal location for an illegal one.
+            # TVM replaces an illegal location by the next legal one.
             return (max(-2, present[0] + self._generator.choice((-2, -1, 1, 2))),)
         return (2 ** self._generator.randint(0, 6),)
 
 
 DRAWN_PER_CHOSEN = 4
-"""Points drawn near the best for each that a round measures."""
+"""Number of nearby points drawn for each point that a round measures."""
 
 BEST_POINTS = 64
-"""Number of best points that a round draws near."""
+"""Number of best points whose neighborhoods a round samples."""
 
 AT_RANDOM = 0.25
-"""Share of a round that is chosen without regard to the predictions."""
+"""Share of a round that is chosen at random, not by the predictions."""
 
 MAX_DRAWS = 50
-"""Maximum number of draws per wanted point: a small space has no more points."""
+"""Maximum number of draws per requested point. It ends the sampling of an exhausted space."""
 
 TREES = 100
 """Number of trees of the model that chooses a round."""
@@ -114,7 +114,7 @@ class SampledModule:
 
 
 class SampleCollection:
-    """A sample and its measurements in a directory, so that an interrupted collection is resumed.
+    """A sample and its measurements, in a directory from which a collection can be resumed.
 
     ``directory``: work directory; see ``work_directory.claim``. ``definition``: the workload and
     its design space. Raises ``CollectionError`` if the directory holds other files, or measurements
@@ -137,9 +137,9 @@ class SampleCollection:
             self.modules[module.name] = module
 
     def add_random(self, count: int, progress: Progress) -> None:
-        """Draw points by TVM's own sampling until there are this many, and measure them once.
+        """Draw points by TVM's own sampling until there are `count`, and measure each once.
 
-        There are fewer where the space has no more.
+        A small space may yield fewer points.
         """
         for _ in range(MAX_DRAWS * count):
             if self._count("random") >= count:
@@ -150,10 +150,11 @@ class SampleCollection:
         self.measure([0], progress)
 
     def add_near(self, count: int, per_round: int, progress: Progress) -> None:
-        """Measure points near the best, in rounds, until there are this many, or no more are found.
+        """Measure nearby points in rounds, until there are `count` or no more are found.
 
-        A round draws points near the best measured ones. It measures those that a model of the
-        sample so far predicts to be the fastest, equally many of each sketch, and some at random.
+        A round draws points near the best measured points. It measures the drawn points with the
+        fastest predictions, balanced over the sketches, and some random ones. The predictions come
+        from a model of the sample so far.
         """
         while self._count("near") < count:
             wanted = min(per_round, count - self._count("near"))
@@ -165,7 +166,7 @@ class SampleCollection:
             self.measure([0], progress)
 
     def measure(self, passes: Sequence[int], progress: Progress) -> None:
-        """Build all modules, and time each once in each pass."""
+        """Build all modules, and time each once per pass."""
         self.measurements.build(
             {name: self._maker(module) for name, module in self.modules.items()}, progress
         )
@@ -223,7 +224,7 @@ class SampleCollection:
         )
 
     def _predict(self, times: Mapping[int, float], drawn: Mapping[int, Drawn]) -> dict[int, float]:
-        """Predict the time of each drawn module, relative to the others."""
+        """Predict a score for each drawn module; a lower score is faster."""
         unknown = [name for name in times if name not in self._features]
         places = [self.modules[name].place for name in unknown]
         candidates = [self.sampler.space.realize(place) for place in places]
@@ -259,7 +260,7 @@ def of_each_sketch(
 ) -> list[int]:
     """Order modules: the fastest of each sketch, then the second of each, and so on.
 
-    Each sketch has an optimum of its own, and a search may take any for the best.
+    Each sketch has its own optimum, and a search may consider any of them the best.
     """
     places: Counter[int] = Counter()
     ranks = {}

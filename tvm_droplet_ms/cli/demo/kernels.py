@@ -22,8 +22,8 @@ class DemoError(Exception):
 class Kernel:
     """A kernel to tune.
 
-    ``shapes``: those of the float32 arguments, the output last. ``flop``: floating point operations
-    of one call, including those on padding.
+    ``shapes``: the shapes of the float32 arguments, the output last. ``flop``: floating-point
+    operations of one call, including operations on padding.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Kernel:
 
 
 def demo_kernels() -> list[Kernel]:
-    """A matrix multiplication, and a 3x3 convolution in NHWC with padding; both in float32."""
+    """A matrix multiplication and a padded 3x3 convolution in NHWC, both in float32."""
     n = 512
     side, channels = 56, 64
     image = (1, side, side, channels)
@@ -62,11 +62,11 @@ def scheduled(kernel: Kernel, trace: Trace) -> IRModule:
 
 
 def check_outputs(name: str, modules: Sequence[Module], arrays: Sequence[np.ndarray]) -> None:
-    """Check that all modules compute the same as the first one.
+    """Check that all modules compute the same output as the first module.
 
     ``name``: name of the kernel, for the message. ``modules``: built modules, the reference first.
     ``arrays``: arguments of the kernel, the output last. Raises ``DemoError`` if an output differs
-    by more than the rounding of a few hundred float32 products that are summed in another order.
+    by more than the rounding error of a few hundred float32 products summed in another order.
     """
     outputs = []
     for module in modules:
@@ -87,8 +87,8 @@ def time_in_alternation(
 ) -> list[list[float]]:
     """Time modules in alternation, so that other load on the machine affects all of them alike.
 
-    ``min_repeat_ms``: the least milliseconds of a timing. Returns the times of each module in
-    seconds, one per round.
+    ``min_repeat_ms``: the minimum duration of a timing, in milliseconds. Returns the times of each
+    module in seconds, one per round.
     """
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     evaluators = [

@@ -12,9 +12,9 @@ from ...report import align
 class KernelRow:
     """The results of tuning one kernel.
 
-    The times of the three modules were taken in alternation: position ``i`` of each sequence
-    belongs to the same round. ``flop``: floating point operations of one call. ``descended_secs``:
-    None if the best module after the descent is that after exploration.
+    The three modules were timed in alternation: position ``i`` of each sequence belongs to the same
+    round. ``flop``: floating-point operations of one call. ``descended_secs``: None if the descent
+    found nothing better than the best module of the exploration.
     """
 
     kernel: str
@@ -71,7 +71,7 @@ def format_table(rows: Sequence[KernelRow], blas_gflops: float | None) -> str:
     """Format a Markdown table with one line per kernel.
 
     Rates are in GFLOP/s at the median time. The gain of the descent is the median ratio over the
-    rounds, with the smallest and the largest. ``blas_gflops``: the rate of the host's BLAS; None if
-    it is unknown.
+    rounds, with the smallest and the largest ratio. ``blas_gflops``: the rate of the host's BLAS;
+    None if it is unknown.
     """
     return align([_HEADER, *(_cells(row, blas_gflops) for row in rows)])

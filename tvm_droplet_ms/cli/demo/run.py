@@ -41,13 +41,13 @@ from .kernels import (
 from .report import KernelRow, format_table
 
 _FEW_TRIALS = 16
-"""With fewer trials, only half of them explore, so that the demo shows a descent too."""
+"""With fewer trials, only half of them explore, so that the demo also shows a descent."""
 
 _ROUNDS = 7
 """Timings of each module, taken in alternation."""
 
 _MIN_REPEAT_MS = 50
-"""Minimum duration of such a timing, in milliseconds."""
+"""Minimum duration of each timing, in milliseconds."""
 
 _PHASES = """\
 Phase "explore" measures schedules from the whole design space. Phase "descend" measures changes
@@ -61,9 +61,9 @@ INTERRUPTED = 130
 def run_demo(*, trials: int, seed: int, work_dir: str | None, verbose: bool, profile: bool) -> None:
     """Tune, check and measure the kernels of the demo, and print a table; see its options.
 
-    Raises ``DemoError`` if the database does not open, another process tunes in the directory, no
-    candidate of a kernel could be measured, or a tuned kernel's output differs from the untuned
-    one's. An interruption (SIGINT) ends the process with status 130.
+    Raises ``DemoError`` if the database does not open, if another process tunes in the directory,
+    if no candidate of a kernel could be measured, or if the output of a tuned kernel differs from
+    the output of the untuned kernel. An interruption (SIGINT) ends the process with status 130.
     """
     start = time.time()
     directory = Path(work_dir or tempfile.mkdtemp(prefix="droplet-ms-demo-"))
@@ -120,11 +120,11 @@ def _run(
 
 @contextmanager
 def _exit_when_interrupted(directory: Path) -> Iterator[None]:
-    """End the process at SIGINT, and print the command that continues the run.
+    """End the process on SIGINT, and print the command that continues the run.
 
-    A ``KeyboardInterrupt`` does not pass through TVM's C++. It ended in a segmentation fault during
-    TVM's evolutionary search, and in a ``RuntimeError`` during a build. Exiting at once loses
-    nothing, because the database appends whole lines.
+    A ``KeyboardInterrupt`` cannot pass through TVM's C++: it causes a segmentation fault during
+    TVM's evolutionary search and a ``RuntimeError`` during a build. Exiting at once loses nothing,
+    because the database appends whole lines.
     """
 
     def leave(_signal: int, _frame: object) -> None:
@@ -134,7 +134,7 @@ def _exit_when_interrupted(directory: Path) -> Iterator[None]:
         )
         # The terminal interrupts the worker processes too. Let them print their tracebacks first.
         time.sleep(0.5)
-        # Not print(), because its buffer may be in use.
+        # print() is unsafe here, because its buffer may be in use.
         os.write(sys.stderr.fileno(), message.encode())
         os._exit(INTERRUPTED)
 
