@@ -47,7 +47,7 @@ FLUSHED_BYTES = 256 << 20
 nanosecond a byte, even for uncached data."""
 
 EVICTING_BYTES = 128 << 20
-"""An argument of at least this size evicts itself and all others from the caches without a flush."""
+"""An argument of at least this size evicts all arguments from the caches without a flush."""
 
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's function that flushes all arguments but the first (``rpc_session.cc``)."""
