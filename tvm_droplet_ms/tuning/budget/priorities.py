@@ -181,7 +181,7 @@ class Priorities:
         return median(pool) if pool else 0.0
 
     def rate(self, task: int) -> float:
-        """Return the expected gain of a task's next batch in model seconds per wall-clock second."""
+        """Return the expected gain of a task's next batch, in model seconds per wall second."""
         return self._tasks[task].gain / max(self.cost(task), 1e-9)
 
     @staticmethod
