@@ -87,7 +87,7 @@ class TaskSeeds:
         return list(dict.fromkeys(points))
 
     def transferred(self, spaces: EncodedSpaces) -> list[SpacePoint]:
-        """Return the decisions of the nearest tuned tasks of the same kinds, refitted to ``spaces``.
+        """Return decisions of the nearest tuned tasks of the same kinds, refitted to ``spaces``.
 
         There are at most ``NEIGHBORS``, the nearest first; on ties, this model's tasks come first.
         """
