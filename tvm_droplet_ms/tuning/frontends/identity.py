@@ -19,8 +19,7 @@ from ...model.bindings import operator_name
 from ...model.onnx.order import subgraphs
 
 SMALL = 64
-"""Integer tensors of at most this many elements count as shapes and axes, which depend on extents.
-"""
+"""Integer tensors of at most this size count as shapes and axes, which depend on extents."""
 
 
 @dataclass(frozen=True)

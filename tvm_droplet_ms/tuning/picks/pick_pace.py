@@ -29,8 +29,7 @@ HOPELESS = 0.5
 """If less than this share of the compile time is left, no schedules are sampled."""
 
 AMPLE = 10.0
-"""If at least this multiple of the goal time is left, hurried picks of an earlier run are redone.
-"""
+"""If at least this multiple of the goal time is left, an earlier run's hurried picks are redone."""
 
 FEWEST = 8
 """With fewer samples, a pick is little better than a random schedule."""

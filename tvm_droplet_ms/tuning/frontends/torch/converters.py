@@ -53,14 +53,13 @@ def _place(place: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def _inside(importer: Any, place: Any) -> Any:
-    """Clamp the index of an extreme to 0: TVM returns -1 if all elements equal its initial value."""
+    """Clamp an extreme's index to 0: TVM returns -1 if all elements equal its initial value."""
     zero = relax.const(0, str(place.ty.dtype))
     return importer.block_builder.emit(relax.op.maximum(place, zero))
 
 
 def _max_pool(axes: int) -> Callable[[Any, Any], Any]:
-    """Return a converter of ``max_pool{axes}d_with_indices``: TVM's importer returns zero indices.
-    """
+    """Return a converter of ``max_pool{axes}d_with_indices``: TVM's importer gives zero indices."""
 
     def convert(node: Any, importer: Any) -> Any:
         if all(user.args[1] == 0 for user in node.users):
@@ -214,5 +213,4 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "select.int": _select,
     **{f"{kind}.input": recurrent.convert(kind) for kind in recurrent.KINDS},
 }
-"""Converters by overload name; each takes the node and the importer and returns a Relax variable.
-"""
+"""Converters by overload name: called with the node and the importer; returns a Relax variable."""

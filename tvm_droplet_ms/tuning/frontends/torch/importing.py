@@ -146,7 +146,7 @@ def _threads(torch: Any, count: int) -> Any:
 
 
 def _as_tensor(torch: Any, array: np.ndarray) -> Any:
-    """Convert an array to a tensor of the same shape and type, including 0-d and bfloat16 arrays."""
+    """Convert an array to a tensor of the same shape and type, including 0-d and bfloat16."""
     whole = np.array(array, order="C")
     if str(whole.dtype) == "bfloat16":
         # NumPy has this type only through ml_dtypes, and PyTorch has its own.
