@@ -31,10 +31,8 @@ from ..measure.task_signature import arguments_signature
 from ..model.kernels.weights.weight_reuse import reuses_weights
 
 KEPT_BYTES = 32 << 20
-"""Arguments of at least this size are kept; smaller ones are allocated anew.
-
-Some kernels are twice as fast at some addresses. This matters little for calls that read so many
-pages."""
+"""Smaller arguments are allocated anew: some kernels are twice as fast at some addresses. This
+matters little for calls that read as many pages as this."""
 
 _kept: dict[tuple[int, str, tuple[int, ...]], Tensor] = {}
 """The large arguments of the last candidate, by argument index, type and shape."""

@@ -36,7 +36,7 @@ PACKED = "_prepacked"
 """The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 _UNMEASURED_SECS = 1.0
-"""The placeholder time of an unmeasured pick's record: TVM ignores records without a time."""
+"""The placeholder time of an unmeasured pick: TVM needs a time to apply and rank a record."""
 
 
 def is_made_up(record: TuningRecord) -> bool:

@@ -68,7 +68,7 @@ class OutputCheck:
     - ``tolerance``: the largest deviation that passes.
     - ``bounds``: the bound of each output, such as 1 for a sigmoid; empty for none.
     - ``steps``: the step between values of each quantized output; empty for none.
-    - ``is_strict``: whether the reference's own sensitivity to rounding is no excuse.
+    - ``is_strict``: whether to count deviations that rounding also causes in the reference.
     """
 
     reference: Reference
@@ -88,9 +88,9 @@ class OutputCheck:
     ) -> float:
         """Return the largest deviation of a model's outputs in some input sets; None for all sets.
 
-        The outputs are compared at the scales of ``element_scales``. If they differ, the reference
-        runs on inputs and with weights that are perturbed by rounding errors. A change that this
-        causes in the reference is not a deviation (``noise``).
+        The outputs are compared at the scales of ``element_scales``. If they deviate too much, the
+        reference runs on inputs and with weights that are perturbed by rounding errors. A change
+        that this causes in the reference is not a deviation (``noise``).
         """
         numbers = range(len(self.inputs)) if sets is None else sets
         return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
@@ -102,7 +102,7 @@ class OutputCheck:
         return self.deviation(run, sets) <= self.tolerance
 
     def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
-        """Return the error in steps of each element, in all sets, by quantized output's index."""
+        """Return each element's error in steps over all sets, by index of the quantized output."""
         numbers = [number for number, step in enumerate(self._steps) if step]
         found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
         for inputs, expected in zip(self.inputs, self.expected, strict=True) if numbers else ():

@@ -128,7 +128,7 @@ class CompiledModel:
         return _by_name(totals)
 
     def watch(self, inputs: Sequence[np.ndarray], after: Callable[[str, list[Any]], None]) -> None:
-        """Run the model, and call ``after`` with the name and tensors of each kernel after it."""
+        """Run the model, and call ``after`` with the name and tensors of each finished kernel."""
 
         def instrument(_function: Any, symbol: Any, before: Any, _result: Any, *args: Any) -> None:
             if not before and not str(symbol).startswith(_BUILTIN):

@@ -21,7 +21,7 @@ _ROUNDINGS = ("tirx.round", "tirx.nearbyint")
 
 
 def keep_nan() -> tvm.transform.Pass:
-    """Return a pass that puts the constant first in each maximum or minimum of a value and one.
+    """Return a pass that puts a constant operand first in each maximum and minimum.
 
     Apply it to scheduled kernels, since it changes structural hashes.
     """

@@ -177,7 +177,8 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
 def _check_outputs(function: relax.Function) -> None:
     """Raise ``ModelError`` for outputs without values to compare.
 
-    These are outputs that are shapes, and empty outputs of a model with an empty input."""
+    These are outputs that are shapes, and empty outputs of a model with an empty input.
+    """
     kinds, shapes = [function.ret_ty], []
     while kinds:
         kind = kinds.pop()

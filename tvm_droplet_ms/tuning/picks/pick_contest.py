@@ -62,7 +62,7 @@ class Finalists:
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest schedule of a workload and its mean seconds; empty for the unscheduled kernel."""
+    """The fastest trace of a workload, empty for the unscheduled kernel, and its mean seconds."""
 
     trace: Trace
     secs: float

@@ -35,8 +35,8 @@ class Buckets:
         """Return the index of the bucket for inputs of some shapes; None if there is none.
 
         The bucket has exactly these shapes, or with ``pads`` it is the smallest that holds them.
-        Only open axes are padded. Axes that have equal extents in every bucket are one extent, and
-        must be equal in the inputs.
+        Only open axes are padded. Two axes whose extents are equal in every bucket are one extent,
+        and must be equal in the inputs.
         """
         for number, bucket in enumerate(self.buckets):
             if bucket.inputs == shapes:

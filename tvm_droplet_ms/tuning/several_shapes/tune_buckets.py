@@ -97,8 +97,7 @@ def tune_buckets(
 def _with_schedules(
     experience: Experience, directory: Path, target: Target, path: Path
 ) -> Experience:
-    """Write the known schedules and the best ones of a directory to a file; return both as known.
-    """
+    """Add the best schedules of a directory to the known ones, in a new file."""
     measured = best_schedules([open_database(directory)])
     write_schedules(path, dict.fromkeys([*measured, *find_schedules(experience.known, target)]))
     return replace(experience, known=path)
