@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result as text."""
+"""Format a result as text."""
 
 import json
 from collections.abc import Mapping, Sequence
