@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an ONNX, PyTorch or Relax model to a Relax module with its parameters bound."""
+"""Import an ONNX, PyTorch or Relax model as a Relax module with bound parameters."""
 
 import os
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ def import_model(
     constants: Mapping[str, Any] | None = None,
     in_place: Mapping[str, str] | None = None,
 ) -> ImportedModel:
-    """Import a model of any kind that ``tune`` takes, with the reference to check against.
+    """Import a model of any kind that ``tune`` accepts, with the reference to check against.
 
-    Raises ``ModelError`` if it is of no supported kind, or cannot be tuned.
+    Raises ``ModelError`` if the kind is not supported or the model cannot be tuned.
     """
     if constants is not None and not isinstance(constants, Mapping):
         raise ModelError(f"constants is {constants!r}: expected arrays by the names of inputs")
@@ -78,7 +78,7 @@ def _import_file(
         program = load_exported_program(path)
         imported = import_torch(program, None, shapes, threads, dims)
         return _identified(imported, program, path=path)
-    # TVM's own importer, which the next import loads, raises without it.
+    # The next import loads TVM's importer, which raises without this package.
     if find_spec("onnx") is None:
         raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
     from .onnx.importing import import_onnx, load_onnx
@@ -115,5 +115,5 @@ def _refuse_names(constants: Mapping[str, Any] | None, in_place: Mapping[str, st
 
 
 def _is_torch(model: Any) -> bool:
-    """True if this is an object of PyTorch. Asks the classes' modules, to import no PyTorch."""
+    """Return whether this is a PyTorch object, by module names: this does not import PyTorch."""
     return any(base.__module__.partition(".")[0] == "torch" for base in type(model).__mro__)

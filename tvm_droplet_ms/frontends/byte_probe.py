@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX Runtime makes of ``accuracy_level`` on this CPU, by a small product."""
+"""Probe the effect of ``accuracy_level`` in ONNX Runtime on this CPU, with a small product."""
 
 import functools
 
@@ -10,9 +10,9 @@ _DEPTH, _COLUMNS, _BLOCK = 64, 16, 32
 
 @functools.cache
 def rounds_to_bytes() -> bool:
-    """True if ONNX Runtime rounds the rows of a product with packed weights to bytes where it may.
+    """Return whether ONNX Runtime rounds rows to 8-bit integers, if allowed, with packed weights.
 
-    True also where it is missing: then nothing else is compared with.
+    This is also True if ONNX Runtime is missing: then nothing is compared with it.
     """
     try:
         import onnxruntime
@@ -53,7 +53,8 @@ def rounds_to_bytes() -> bool:
         found: np.ndarray = session.run(None, {"x": x})[0]
         return found
 
-    # Its errors are of a dozen classes; one without the operator cannot run the model either.
+    # ONNX Runtime raises about a dozen error classes. A version without the operator cannot run
+    # the model either.
     try:
         exact, rounded = product(1), product(4)
     except Exception:

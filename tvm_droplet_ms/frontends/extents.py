@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extents of a model's inputs: those that are given, and those to ask for."""
+"""The extents of a model's inputs: resolve the given ones, and ask for the missing ones."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -12,29 +12,29 @@ Shapes = Mapping[str, Sequence[int]]
 Dims = Mapping[str, int]
 
 EXAMPLES = (("batch", 1), ("height", 224), ("width", 224), ("seq", 128), ("len", 128))
-"""The extents that a message proposes whose name contains such a word; 1 for others."""
+"""The example extents in messages, by a word in the name of the extent; 1 for other names."""
 
 
 @dataclass(frozen=True)
 class DeclaredInput:
     """An input as a model declares it.
 
-    ``extents``: a number, the name of an open one, or None for one without a name. None where the
-    model does not even say how many there are.
+    ``extents``: for each axis a number, the name of a dynamic extent, or None if it has no name.
+    None if the rank is unknown.
     """
 
     name: str
     extents: tuple[int | str | None, ...] | None
 
     def stated(self, dims: Dims) -> list[int | str | None] | None:
-        """The extents, with numbers for the names that have one."""
+        """Return the extents, with names replaced by their numbers in ``dims``."""
         if self.extents is None:
             return None
         return [dims.get(e, e) if isinstance(e, str) else e for e in self.extents]
 
 
 def fits(stated: Sequence[int | str | None] | None, shape: Sequence[int]) -> bool:
-    """True if a shape has the extents that are stated, whatever the open ones are."""
+    """Return whether a shape matches the stated extents; dynamic ones match any number."""
     return stated is None or (
         len(shape) == len(stated)
         and all(not isinstance(e, int) or e == n for e, n in zip(stated, shape, strict=True))
@@ -42,7 +42,7 @@ def fits(stated: Sequence[int | str | None] | None, shape: Sequence[int]) -> boo
 
 
 def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Shapes as tuples of Python's ints. Raises ``ModelError`` if one is no int of at least 0."""
+    """Convert shapes to tuples of ints. Raises ``ModelError`` unless all are ints of at least 0."""
     checked = {}
     for name, shape in shapes.items():
         if isinstance(shape, str) or not hasattr(shape, "__iter__"):
@@ -60,7 +60,7 @@ def check_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 
 
 def check_dims(dims: Dims) -> dict[str, int]:
-    """Extents by name as Python's ints. Raises ``ModelError`` if one is no int of at least 0."""
+    """Convert named extents to ints. Raises ``ModelError`` unless all are ints of at least 0."""
     for name, extent in dims.items():
         if not _is_extent(extent):
             raise ModelError(
@@ -73,11 +73,11 @@ def check_dims(dims: Dims) -> dict[str, int]:
 def resolve_shapes(
     inputs: Sequence[DeclaredInput], shapes: Shapes, dims: Dims
 ) -> dict[str, list[int]]:
-    """The shapes of all inputs.
+    """Return the shapes of all inputs.
 
-    A name has one extent in all inputs: that of `dims`, or the one that `shapes` gives it first.
-    Raises ``ModelError`` if a name is unknown, the model contradicts a shape, or extents are
-    missing: all of them are named at once.
+    A named extent is the same in all inputs: it comes from `dims`, or else from the first input in
+    `shapes` that has it. Raises ``ModelError`` if a name is unknown, a shape contradicts the model,
+    or extents are missing; the message lists all missing extents.
     """
     shapes, known = check_shapes(shapes), check_dims(dims)
     names = [declared.name for declared in inputs]
@@ -103,7 +103,7 @@ def resolve_shapes(
 
 
 def named_extents(inputs: Sequence[DeclaredInput], shapes: Shapes, dims: Dims) -> dict[str, int]:
-    """The extents by name: those of ``dims``, and those that the shapes of inputs give."""
+    """Return the named extents from ``dims`` and from the shapes of inputs."""
     known = dict(dims)
     for declared in inputs:
         for extent, value in zip(declared.extents or (), shapes.get(declared.name, ())):
@@ -136,7 +136,7 @@ def _value(extent: int | str | None, known: Dims) -> int:
 
 
 def _check_fit(declared: DeclaredInput, shape: tuple[int, ...], dims: Dims) -> None:
-    """Refuse a shape that the model, or `dims`, contradicts."""
+    """Raise ``ModelError`` if a shape contradicts the model or `dims`."""
     if not fits(declared.stated(dims), shape):
         raise ModelError(
             f"shapes gives {declared.name!r} the shape {shape}: the model has ({_shown(declared)})"
@@ -157,7 +157,7 @@ def _example(name: str) -> int:
 
 
 def _missing_sentence(missing: Sequence[DeclaredInput], known: Dims) -> str:
-    """Ask for everything that is missing, once: by name where there is one, else by a shape."""
+    """Return a message that asks for all missing extents: by name, or by a shape without names."""
     inputs = ", ".join(f"input {each.name!r} has {_open(each)}" for each in missing)
     unnamed = [each for each in missing if each.extents is None or None in each.extents]
     named = [each for each in missing if each not in unnamed]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The identity of a model: what two runs of one work directory have to have in common."""
+"""The identity of a model, which all runs in one work directory must share."""
 
 import hashlib
 import os
@@ -19,11 +19,11 @@ from .imported import ModelIdentity
 from .onnx.order import subgraphs
 
 SMALL = 64
-"""Integers of so many elements or fewer are shapes and axes, which other extents change."""
+"""Integer tensors of at most this size count as shapes and axes, which depend on extents."""
 
 
 Weight = tuple[str, str, tuple[int, ...], Any]
-"""The name of a weight, its type, its shape, and its bytes."""
+"""The name, type, shape and bytes of a weight."""
 
 
 def identify(
@@ -32,9 +32,10 @@ def identify(
     path: str | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> ModelIdentity:
-    """Tell which model of ONNX, PyTorch or Relax it is; a Relax module has parameters by name.
+    """Return the identity of an ONNX, PyTorch or Relax model.
 
-    ``constants``: values that inputs are bound to, by name.
+    ``parameters``: the parameters of a Relax module by name. ``constants``: the values of bound
+    inputs by name.
     """
     if isinstance(model, IRModule):
         name, operators = "a Relax module", _relax_operators(model)
@@ -61,7 +62,7 @@ def identify(
 
 
 def _array(value: Any) -> tuple[str, tuple[int, ...], Any]:
-    """The type, the shape and the bytes of an array; no bytes of small integers."""
+    """Return the type, shape and bytes of an array; no shape or bytes for a small integer one."""
     array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
     if array.dtype.kind in "iub" and array.size <= SMALL:
         return str(array.dtype), (), b""
@@ -69,7 +70,7 @@ def _array(value: Any) -> tuple[str, tuple[int, ...], Any]:
 
 
 def _onnx_operators(graph: Any) -> Iterator[str]:
-    """The operators of a graph or a function."""
+    """Yield the operators of a graph or a function."""
     if hasattr(graph, "domain"):
         yield f"{graph.domain}.{graph.name}"
     for node in graph.node:
@@ -111,12 +112,12 @@ def _torch_operators(model: Any) -> Iterator[str]:
 
 
 def _code(code: CodeType) -> str:
-    """What a function does: its instructions, and the names and values that they refer to."""
+    """Return a function's instructions, and the names and constants that they refer to."""
     return f"{code.co_code.hex()} {code.co_names} {_constant(code.co_consts)}"
 
 
 def _constant(value: Any) -> str:
-    """A constant of a function, the same in each process: the order of a set is not."""
+    """Return a constant's text, the same in each process: the order of a set varies."""
     if isinstance(value, CodeType):
         return _code(value)
     if isinstance(value, tuple):
@@ -128,7 +129,7 @@ def _torch(model: Any) -> Iterator[Weight]:
     state = model.state_dict  # A method of a module, and a property of a program.
     for name, tensor in (state() if callable(state) else state).items():
         yield name, *_tensor(tensor)
-    # The numbers of an exported program may be extents as well.
+    # An exported program's numbers may be extents, so they do not belong to the network.
     for node in () if hasattr(model, "modules") else model.graph.nodes:
         numbers = [each for each in node.args if isinstance(each, int | float | str)]
         yield "", "", (), repr(numbers).encode()
@@ -137,7 +138,7 @@ def _torch(model: Any) -> Iterator[Weight]:
 def _tensor(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
     import torch
 
-    # What is no tensor of plain numbers, such as packed weights, goes by its kind.
+    # Other objects than plain tensors, such as packed weights, are identified by their class.
     try:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         content = flat.view(torch.uint8).numpy()
@@ -155,7 +156,7 @@ def _relax_operators(mod: IRModule) -> Iterator[str]:
 
 
 def _callee(call: Any) -> str:
-    """The kernel that ``relax.call_tir`` calls."""
+    """Return the name of the kernel that ``relax.call_tir`` calls."""
     is_kernel = call.args and isinstance(call.args[0], GlobalVar)
     return str(call.args[0].name_hint) if is_kernel else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as Relax, with what a tuning run must know of it."""
+"""A model as Relax, with the information that a tuning run needs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,25 +20,25 @@ Arrays = list[np.ndarray]
 
 Run = Callable[[Sequence[np.ndarray]], Arrays]
 Locate = Callable[[Sequence[np.ndarray], Callable[[IRModule], Run]], str]
-"""Takes the inputs and a function that compiles a module; returns a node in words, or nothing."""
+"""Takes the inputs and a function that compiles a module; returns a node's description, or ""."""
 
 _HALVES = ("float16", "bfloat16", "float8")
-"""Types that a model may have at its borders, but not compute in: the rounding of a float16 sum
-hides what a wrong schedule does."""
+"""Types that are allowed for inputs and outputs, but not for computation: the rounding of a float16
+sum hides the effect of a wrong schedule."""
 
 
 COPIES = 2
-"""Copies of the weights that are made of the imported module: those of the prepared one, and the
-packed ones in the executable."""
+"""Copies of the weights besides the imported module: in the prepared module, and packed in the
+executable."""
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """A model, whatever the extents, the threads and the options it is tuned with.
+    """The identity of a model, regardless of extents, threads and tuning options.
 
-    - ``name``: its name, for a sentence.
+    - ``name``: its name for messages.
     - ``network``: a digest of its operators, and of the names, types and shapes of its weights.
-    - ``weights``: a digest of the values of its weights, and of inputs that are bound.
+    - ``weights``: a digest of the values of its weights and bound inputs.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ModelIdentity:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input of a model; ``use`` says what its integers are, by which random ones are drawn."""
+    """An input of a model; ``use``: the use of its integers, which determines random values."""
 
     name: str
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class InputSpec:
     use: IntegerUse = field(default_factory=IntegerUse)
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
-        """A random input: standard normal; integers and booleans by their use."""
+        """Draw a random input: standard normal floats; integers and booleans by their use."""
         if "float" in self.dtype:
             return generator.standard_normal(self.shape).astype(self.dtype)
         return self.use.random(self.shape, generator).astype(self.dtype)
@@ -66,12 +66,12 @@ class InputSpec:
 class Reference:
     """Another implementation of the model, to check the tuned one against.
 
-    - ``fastest``: the same at its fastest, to be timed; it may round in another way. None for
-      `run`.
-    - ``rounding``: what values inside are rounded to, relative to them: 2**-9 where they are of
-      eight bits. 0 for what their types are.
-    - ``with_moved_weights``: makes a run with weights that are moved by a few rounding errors, by
-      a seed, which tells what rounding inside the model does. None where there is none.
+    - ``fastest``: the implementation with its fastest settings, for timing; it may round
+      differently. None for `run`.
+    - ``rounding``: the relative rounding error of intermediate values: 2**-9 for eight bits. 0 for
+      the rounding of their types.
+    - ``with_moved_weights``: takes a seed and makes a run whose weights are perturbed by a few
+      rounding errors, which shows the effect of rounding inside the model. None if unavailable.
     """
 
     name: str
@@ -82,19 +82,19 @@ class Reference:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
+    """Return the first line of an error's message, or its class if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()[:300]
 
 
 def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
-    """Run a reference on inputs that it may refuse.
+    """Run a reference on inputs that it may reject.
 
     Raises
     ------
     ModelError
-        If it does: such as indices and lengths that do not fit.
+        If the reference rejects the inputs, such as indices or lengths that do not fit.
     """
-    # Each library has errors of its own.
+    # Each library has its own error classes.
     try:
         return reference.run(inputs)
     except Exception as error:
@@ -109,11 +109,11 @@ def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
 class ImportedModel:
     """A model as Relax.
 
-    - ``mod``: module with one Relax function ``main``, its parameters bound, its shapes static.
-    - ``reference``: the framework that the model came from. None: the import itself is run.
-    - ``original``: the module to run then, where nodes were rewritten before the import.
-    - ``notes``: what a user should know of the import, a sentence each.
-    - ``locate``: finds what the import computes otherwise than the reference.
+    - ``mod``: module with one Relax function ``main``, bound parameters and static shapes.
+    - ``reference``: the framework of the model. None if the import itself is the reference.
+    - ``original``: the module to run as that reference, if nodes were rewritten before the import.
+    - ``notes``: notes on the import for the user, one sentence each.
+    - ``locate``: finds the node where the import differs from the reference.
     """
 
     mod: IRModule
@@ -126,15 +126,15 @@ class ImportedModel:
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
-    """The inputs of ``main``, whose parameters must be bound and whose shapes must be static.
+    """Return the inputs of ``main``, whose parameters must be bound and shapes must be static.
 
-    Of parameters of one name, the second is called "name_1", and so on. Raises ``ModelError``,
-    which names the culprit, if an input has an open extent or is not a tensor, the model computes
-    in a type that is not supported, or it names virtual devices.
+    If parameters have equal names, the second becomes "name_1", and so on. Raises ``ModelError``,
+    which names the cause, if an input has a symbolic extent or is not a tensor, if the model
+    computes in an unsupported type, or if it uses virtual devices.
     """
     if mod.global_infos.get("vdevice"):
-        # TVM compiles such a module for several devices, and prints a line for each constant of
-        # its library whenever that is saved or loaded ("Scope Saving", "Scope Loaded").
+        # TVM compiles such a module for several devices. It prints a line for each constant when
+        # the library is saved or loaded ("Scope Saving", "Scope Loaded").
         raise ModelError(
             "the model places tensors on virtual devices (relax.VDevice): it is tuned for one CPU, "
             "pass a module without them"
@@ -157,7 +157,7 @@ def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of which no two are equal: Relax allows that for parameters."""
+    """Make names distinct: Relax allows equal names for parameters."""
     distinct: list[str] = []
     for name in names:
         number, other = 0, name
@@ -188,8 +188,10 @@ def _input_spec(parameter: relax.Var) -> InputSpec:
 
 
 def _check_outputs(function: relax.Function) -> None:
-    """Refuse an output that is a shape, and outputs without an element where an input has none:
-    they have no values that a caller could compare."""
+    """Raise ``ModelError`` for outputs without values to compare.
+
+    These are outputs that are shapes, and empty outputs of a model with an empty input.
+    """
     kinds, shapes = [function.ret_ty], []
     while kinds:
         kind = kinds.pop()
@@ -212,7 +214,7 @@ def _check_outputs(function: relax.Function) -> None:
 
 
 def _check_types(function: relax.Function) -> None:
-    """Refuse models that compute in half floats; all other types compile as they are."""
+    """Raise ``ModelError`` if a model computes in half floats; all other types compile as is."""
 
     wrong: list[str] = []
 
@@ -221,12 +223,12 @@ def _check_types(function: relax.Function) -> None:
             return
         name = str(getattr(expression.op, "name", expression.op))
         kind = getattr(expression, "ty", None)
-        # Casts are how such inputs and outputs are read and made.
+        # Casts convert half-float inputs and outputs.
         if name != "relax.astype" and isinstance(kind, relax.TensorType):
             if str(kind.dtype).startswith(_HALVES):
                 wrong.append(f"{kind.dtype} ({name})")
 
-    # An error raised in the visitor would come out as TVM's.
+    # TVM would replace an error raised in the visitor by its own.
     relax.analysis.post_order_visit(function.body, check)
     if wrong:
         raise ModelError(
@@ -239,9 +241,9 @@ def _is_known(extent: Any) -> bool:
 
 
 def check_memory(imported: ImportedModel, available: int | None = None, *, copies: int = 1) -> None:
-    """Refuse a model whose weights do not fit in the available bytes; None for what is free.
+    """Raise ``ModelError`` if a model's weights exceed the available bytes; None for free memory.
 
-    ``copies``: the shapes that it is tuned for.
+    ``copies``: the number of shapes that the model is tuned for.
     """
     if available is None:
         available = int(psutil.virtual_memory().available)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of integer inputs of a graph: an index, one of some values, or a mask."""
+"""Kinds of integer inputs of a graph, such as indices, choices among values, and masks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from ..model.bindings import array_of, bound_values, operator_name, static_shape
 
 MOST_CHOICES = 64
-"""The most constants that an input is drawn from one by one."""
+"""With more constants than this, an input is drawn from their whole range instead."""
 
 _COPIES = {
     "relax." + name
@@ -22,8 +22,8 @@ _COPIES = {
         "tile flip concat astype add subtract where maximum minimum clip mod floor_mod"
     ).split()
 }
-"""Operators that pass indices on. Importers add an extent to negative ones, and clip them; of a
-circular cache, they take the remainder."""
+"""Operators that pass on indices. Importers add an extent to negative indices and clip indices. For
+a circular cache, they take the remainder."""
 
 _COMPARISONS = {
     "relax." + name
@@ -48,17 +48,17 @@ _INDEXED = {
     "relax.index_put": 1,
     "relax.index_tensor": 1,
 }
-"""Operators that read or write at indices, and which argument these are."""
+"""Operators that read or write at indices, and the position of the index argument."""
 
 
 @dataclass
 class IntegerUse:
     """The use of an integer input.
 
-    ``extent``: the least extent of what it indexes; None where it indexes nothing. ``equals``: the
-    constants that it is compared with for equality. ``is_mask``: whether it is compared, or becomes
-    a floating-point number or a boolean. ``divides``: whether integers are divided by it. ``most``:
-    the largest of the numbers that it is compared with as a length; None if it is not.
+    ``extent``: the smallest extent that it indexes; None if it is not an index. ``equals``: the
+    constants that it is compared with for equality. ``is_mask``: whether it is compared, or is cast
+    to floating point or boolean. ``divides``: whether integers are divided by it. ``most``: the
+    largest number that it is compared with as a length; None if it is not a length.
     """
 
     extent: int | None = None
@@ -68,15 +68,15 @@ class IntegerUse:
     most: int | None = None
 
     def bound(self, extent: int) -> None:
-        """Note that what is indexed has so many places."""
+        """Record the extent of an indexed axis."""
         self.extent = extent if self.extent is None else min(extent, self.extent)
 
     def random(self, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-        """Draw integers of at least 0.
+        """Draw nonnegative integers.
 
-        Indices are drawn over all that is indexed, and so are the constants that an input is
-        compared with, where one is above 1. A mask is 0 or 1, and 1 at the start of each row: what
-        masks all of a row gives NaN. Divisors are from 1 to 9, lengths from 1 on. Anything else is
+        Indices are drawn from the whole extent. An input that is compared with constants is drawn
+        from these, if one is above 1. A mask is 0 or 1, and 1 at the start of each row: masking a
+        whole row gives NaN. Divisors are from 1 to 9, and lengths are at least 1. Anything else is
         0 or 1.
         """
         if self.divides:
@@ -97,7 +97,7 @@ class IntegerUse:
 
 
 def integer_uses(mod: IRModule) -> list[IntegerUse]:
-    """The use of each parameter of ``main``; none of those that are not of integers."""
+    """Return the use of each parameter of ``main``; it is empty for non-integer parameters."""
     function = mod["main"]
     uses = [IntegerUse() for _ in function.params]
     copies: dict[Any, set[int]] = {
@@ -124,9 +124,9 @@ def integer_uses(mod: IRModule) -> list[IntegerUse]:
 
 
 def _counted_from_end(value: Any, values: Mapping[Any, Any]) -> tuple[Any, int]:
-    """The index that an extent is added to where it is negative, and the extent; or 0.
+    """Return an index that may be negative and the extent that is then added; or None and 0.
 
-    As importers write it: ``where(index < 0, index + extent, index)``.
+    Importers write this as ``where(index < 0, index + extent, index)``.
     """
     if operator_name(value) != "relax.where":
         return None, 0
@@ -142,7 +142,7 @@ def _counted_from_end(value: Any, values: Mapping[Any, Any]) -> tuple[Any, int]:
 
 
 def _look_at(call: Any, copies: dict[Any, set[int]], uses: list[IntegerUse]) -> None:
-    """Note what a call uses the copies of inputs as."""
+    """Record how a call uses copies of inputs."""
     name = operator_name(call)
     for position, argument in enumerate(call.args):
         for expr in argument.fields if isinstance(argument, relax.Tuple) else (argument,):
@@ -173,14 +173,14 @@ def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
 
 
 def _note_length(call: Any, position: int, use: IntegerUse) -> None:
-    """Note a comparison with the numbers from 0 on: what is compared is a length."""
+    """Record a length: it is compared with the numbers 0, 1, 2, and so on."""
     array = array_of(call.args[1 - position])
     if array is not None and array.size > 1 and np.array_equal(array.ravel(), range(array.size)):
         use.most = array.size - 1 if use.most is None else min(use.most, array.size - 1)
 
 
 def _extent(call: Any, name: str, position: int) -> int | None:
-    """The least extent that an argument indexes; None where it is no index."""
+    """Return the smallest extent that an argument indexes; None if it is not an index."""
     if name == "relax.one_hot" and position == 0:
         return int(call.attrs.depth)
     if _INDEXED.get(name) != position:
@@ -200,7 +200,7 @@ def _passes_on(value: Any) -> bool:
 
 
 def _operands(value: Any) -> Iterator[Any]:
-    """The variables that a value copies."""
+    """Yield the variables that a value copies."""
     if isinstance(value, relax.Var):
         yield value
     elif isinstance(value, relax.Tuple):
@@ -209,7 +209,7 @@ def _operands(value: Any) -> Iterator[Any]:
     elif isinstance(value, relax.TupleGetItem):
         yield from _operands(value.tuple_value)
     elif isinstance(value, relax.Call):
-        # The condition of a choice is no value.
+        # The condition of ``where`` is not copied.
         for each in value.args[1:] if operator_name(value) == "relax.where" else value.args:
             yield from _operands(each)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Relax module as a model to tune."""
+"""Import a Relax module for tuning."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def import_relax(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> ImportedModel:
-    """Check a Relax module, and bind its parameters and extents.
+    """Check a Relax module and bind its parameters and extents.
 
     Raises ``ModelError`` if a parameter is unknown or not bound, or a shape is missing.
     """
@@ -37,7 +37,7 @@ def import_relax(
 
 
 def bind_dims(mod: IRModule, dims: Mapping[str, int]) -> IRModule:
-    """Bind symbolic variables by name. Raises ``ModelError`` if no input has an extent of it."""
+    """Bind symbolic variables by name. Raises ``ModelError`` if no input has such an extent."""
     if not dims:
         return mod
     shapes = [getattr(parameter.ty, "shape", None) for parameter in mod["main"].params]
@@ -79,7 +79,7 @@ def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
 
 
 def _with_main(mod: IRModule) -> IRModule:
-    """The module with its one Relax function under the name ``main``."""
+    """Return the module with its only Relax function named ``main``."""
     functions = {v.name_hint: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
     if "main" in functions:
         return mod
@@ -93,7 +93,7 @@ def _with_main(mod: IRModule) -> IRModule:
 
 
 def with_main(mod: IRModule, entry: str) -> IRModule:
-    """The module with the function ``entry`` under the name ``main``."""
+    """Return the module with the function ``entry`` renamed to ``main``."""
     if entry == "main":
         return mod
     changed = IRModule(

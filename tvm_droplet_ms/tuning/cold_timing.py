@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a kernel as it runs inside a model: its input is in the caches, its weights mostly are not.
+"""Time a kernel as it runs inside a model: with its input in the caches and mostly cold weights.
 
-Between two calls of a kernel the model runs all others, so that its weights come from the memory
-again. Repeated calls of the kernel alone find them in the caches. That is as it should be for a
-kernel that the model calls again and again with the same weights, as the steps of a recurrent
-network do. Large arguments are kept for the next candidate of a batch, which has the same ones: to
-allocate 400 MB and fill them with random values takes a second, and to time such a kernel 30 ms.
+Between two calls of a kernel, the model runs all other kernels and evicts its weights. Repeated
+calls of the kernel alone would find the weights in the caches. Only a kernel that the model calls
+repeatedly with the same weights is timed that way, such as the step of a recurrent network. Large
+arguments are kept for the next candidate of a batch, which has the same ones: allocating 400 MB of
+random values takes a second, and timing such a kernel takes 30 ms.
 """
 
 import time
@@ -31,21 +31,21 @@ from ..measure.task_signature import arguments_signature
 from ..model.kernels.weights.weight_reuse import reuses_weights
 
 KEPT_BYTES = 32 << 20
-"""Smaller arguments are allocated anew: some kernels are twice as fast at some addresses, which
-matters little where a call reads so many pages."""
+"""Smaller arguments are allocated anew: some kernels are twice as fast at some addresses. This
+matters little for calls that read as many pages as this."""
 
 _kept: dict[tuple[int, str, tuple[int, ...]], Tensor] = {}
-"""Those of the last candidate, by their place among the arguments, type and shape."""
+"""The large arguments of the last candidate, by argument index, type and shape."""
 
 MOST_CALLS, FEWEST_CALLS = 15, 3
-"""Calls of a repeat; each is timed alone."""
+"""Bounds on the calls of a repeat; each call is timed alone."""
 
 FLUSHED_BYTES = 256 << 20
-"""Bytes to flush in a repeat, beyond the fewest calls: a flush takes half a nanosecond a byte, also
-of what is in no cache."""
+"""The bytes that a repeat may flush, unless ``FEWEST_CALLS`` need more: a flush takes half a
+nanosecond a byte, even for uncached data."""
 
 EVICTING_BYTES = 128 << 20
-"""An argument of as many bytes evicts itself and all others from the caches, and is not flushed."""
+"""An argument of at least this size evicts all arguments from the caches without a flush."""
 
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's function that flushes all arguments but the first (``rpc_session.cc``)."""
@@ -54,7 +54,7 @@ _FLUSH = "cache_flush_cpu_non_first_arg"
 class InsideTiming:
     """Times kernels as they run inside a model; ``f_run_evaluator`` of a ``PromptRunner``.
 
-    A runner hands this object to its worker with every candidate, so that it may be changed.
+    A runner sends this object to its worker with every candidate, so it may change in between.
     """
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class InsideTiming:
     def set_tasks(self, mods: Sequence[IRModule]) -> None:
         """Set the workloads whose candidates are timed from now on.
 
-        Those that find their weights in the caches (``mark_reused_weights``) are known by their
-        arguments: a workload with the same ones is taken for another one of them.
+        Workloads that find their weights in the caches (``mark_reused_weights``) are recognized by
+        their argument types and shapes. Any workload with the same arguments is treated alike.
         """
         self._warm = frozenset(
             arguments_signature(
@@ -90,10 +90,10 @@ def _signature(arguments: Any) -> str:
 def time_cold(
     module: Module, device: Device, config: EvaluatorConfig, repeated_args: list[Any]
 ) -> list[float]:
-    """The median seconds of the calls of each repeat with cold weights, on a CPU.
+    """Return the median seconds per call of each repeat with cold weights, on a CPU.
 
-    ``config``: ``repeat`` repeats of ``number`` calls, at most ``MOST_CALLS``, and fewer of large
-    arguments. A single call that takes ``min_repeat_ms`` by itself needs no other one before.
+    ``config``: ``repeat`` repeats of ``number`` calls, at most ``MOST_CALLS``, and fewer for large
+    arguments. A single call that takes at least ``min_repeat_ms`` runs without a warm-up call.
     ``repeated_args``: sets of arguments, the input first.
     """
     is_long = config.number == 1 and config.min_repeat_ms > 0
@@ -122,7 +122,7 @@ def _time_calls(module: Module, device: Device, number: int, arguments: Any) -> 
 
 
 def _time_long(module: Module, device: Device, _number: int, arguments: Any) -> float:
-    """The seconds of one call. TVM's evaluator would make another one before."""
+    """Return the seconds of one call. TVM's evaluator would add a warm-up call."""
     kernel = module[module.entry_name]
     if not _evicts(arguments):
         get_global_func(_FLUSH)(*arguments)
@@ -138,10 +138,10 @@ def _evicts(arguments: Any) -> bool:
 
 
 def allocate_or_keep(device: Device, args_info: Any, alloc_repeat: int) -> list[list[Any]]:
-    """Allocate random arguments, and integers of 0; ``f_alloc_argument`` of a ``PromptRunner``.
+    """Allocate random arguments, with zeros as integers; ``f_alloc_argument`` of ``PromptRunner``.
 
-    Large arguments are the same in all sets, and those of the call before, whose values a kernel
-    may have changed.
+    Large arguments are shared by all sets and reused from the previous call. A kernel may have
+    changed their values.
     """
     large = {place: info for place, info in enumerate(args_info) if _is_large(info)}
     keys = {place: (place, str(info[1]), tuple(info[2])) for place, info in large.items()}
@@ -159,14 +159,14 @@ def allocate_or_keep(device: Device, args_info: Any, alloc_repeat: int) -> list[
 
 
 def bytes_of(tensor: Any) -> int:
-    """The bytes of a tensor's elements; 0 for what is none."""
+    """Return the bytes of a tensor's elements; 0 for any other object."""
     if not isinstance(tensor, Tensor):
         return 0
     return _bytes(str(tensor.dtype), tensor.shape)
 
 
 def _is_large(info: Any) -> bool:
-    """True if an argument is kept. Integers are not: a kernel may have left no index in them."""
+    """Return whether to keep an argument. Integers are not kept: a kernel may overwrite indices."""
     if info[0] != "TENSOR" or is_integer(info):
         return False
     return _bytes(str(info[1]), info[2]) >= KEPT_BYTES

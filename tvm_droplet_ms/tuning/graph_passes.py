@@ -11,7 +11,7 @@ from .check.guarded_passes import NamedPass
 
 
 def graph_passes(target: Target, *, halves: bool = False) -> list[NamedPass]:
-    """The passes of ``prepare_graph`` with their names."""
+    """Return the passes of ``prepare_graph`` with their names."""
     lanes, has_tiles = register_floats(target), has_matrix_units(target, "bfloat16")
     has_vnni = has_features(target, *VNNI)
     graph = prepare_graph(halves=halves, lanes=lanes, pads_colors=has_tiles, has_vnni=has_vnni)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model that a work directory holds: another one would overwrite its executable."""
+"""The model that a work directory holds. Another model would overwrite its executable."""
 
 import hashlib
 import json
@@ -15,18 +15,19 @@ from ..session.errors import ModelError
 from ..session.work_dir import EXECUTABLE, RESULT
 
 MODEL = "model.json"
-"""The file that says which model that is, and for which shapes."""
+"""The file that names the model and its shapes."""
 
 Shapes: TypeAlias = Mapping[str, Sequence[int]]
 """The extents of inputs by their names."""
 
 
 def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[str]:
-    """Keep in a work directory which model it holds; returns what the user should know.
+    """Record in a work directory which model it holds; return notes for the user.
 
-    Only its writer may. The same network with other weights goes on: its kernels are the same. The
-    executable with the weights before is kept under another name. Raises ``ModelError``, which
-    names both, if the directory holds the executable of another network.
+    Only the writer of the directory may call this. The same network with other weights continues
+    the directory, since its kernels are the same; the executable with the earlier weights is
+    renamed. Raises ``ModelError``, which names both models, if the directory holds the executable
+    of another network.
     """
     directory = Path(work_dir)
     held, executable = _held(directory), directory / EXECUTABLE
@@ -51,10 +52,10 @@ def hold_model(work_dir: str | os.PathLike[str], model: ModelIdentity) -> list[s
 
 
 def hold_shapes(work_dir: str | os.PathLike[str], shapes: Sequence[Shapes]) -> list[str]:
-    """Keep in a work directory, after ``hold_model``, for which shapes its executable will be.
+    """Record in a work directory, after ``hold_model``, the shapes of its coming executable.
 
-    One of other shapes is kept under another name. ``shapes``: by the names of inputs, for each
-    entry of the library. Returns what the user should know.
+    An existing executable for other shapes is renamed. ``shapes``: for each entry of the library,
+    the shapes by input name. Returns notes for the user.
     """
     directory = Path(work_dir)
     content, executable = _content(directory), directory / EXECUTABLE
@@ -74,7 +75,7 @@ def hold_shapes(work_dir: str | os.PathLike[str], shapes: Sequence[Shapes]) -> l
 
 
 def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
-    """The file that a run without a result leaves as it was, as the end of a sentence."""
+    """Return the end of a sentence that names the executable that a run without a result keeps."""
     executable = Path(work_dir) / EXECUTABLE
     if not executable.exists():
         return ""
@@ -82,7 +83,7 @@ def what_is_kept(work_dir: str | os.PathLike[str]) -> str:
 
 
 def _held(directory: Path) -> ModelIdentity | None:
-    """The model of a directory; None where no run of this version said it, or it is damaged."""
+    """Return the model of a directory; None if ``MODEL`` does not name one or is damaged."""
     found = _content(directory)
     try:
         return ModelIdentity(str(found["name"]), str(found["network"]), str(found["weights"]))
@@ -91,7 +92,7 @@ def _held(directory: Path) -> ModelIdentity | None:
 
 
 def _content(directory: Path) -> dict[str, Any]:
-    """What ``MODEL`` says; nothing where there is none, or it is damaged."""
+    """Return the content of ``MODEL``; empty if the file is missing or damaged."""
     try:
         found = json.loads((directory / MODEL).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

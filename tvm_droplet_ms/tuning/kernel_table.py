@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of a tuned model, a row each."""
+"""A table of a tuned model's kernels, one row each."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -24,9 +24,10 @@ def kernel_rows(
     target: Target,
     rates: MachineRates,
 ) -> tuple[KernelRow, ...]:
-    """Describe the kernels of a model, those with the most seconds first.
+    """Describe the kernels of a model, the slowest first.
 
-    ``kernel_secs``: of each function inside the model, in each run; several may be one task.
+    ``kernel_secs``: the seconds of each function inside the model in each run. Several functions
+    may be one task.
     """
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     trials = count_trials(database, target)
@@ -53,7 +54,7 @@ def kernel_rows(
 
 
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
-    """The schedules that a model's kernels have, as Python that replays, by the kernel's name."""
+    """Return the schedules of a model's kernels as replayable Python, by kernel name."""
     schedules = kernels.schedules()
     found: dict[str, str] = {}
     for task in kernels.tasks:
@@ -66,7 +67,7 @@ def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
 def task_secs(
     kernels: ModelKernels, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """The median seconds of each task in a run of the model, by its name."""
+    """Return the median seconds of each task in a run of the model, by task name."""
     secs_of = secs_by_workload(kernels.lowered, kernel_secs)
     found: dict[str, float] = {}
     for task in kernels.tasks:
@@ -79,7 +80,7 @@ def task_secs(
 def secs_by_workload(
     lowered: IRModule, kernel_secs: Mapping[str, Sequence[float]]
 ) -> dict[int, list[float]]:
-    """The seconds of all functions of each workload in each run, by its structural hash."""
+    """Return each workload's seconds in each run, over all its functions, by structural hash."""
     secs: dict[int, list[float]] = {}
     for name, key in workloads_of(lowered, kernel_secs).items():
         before = secs.get(key, [0.0] * len(kernel_secs[name]))
@@ -88,11 +89,11 @@ def secs_by_workload(
 
 
 def _written_flops(mod: IRModule) -> float:
-    """The operations of a kernel as the model has it: those of the direct convolution."""
+    """Return the FLOPs of a kernel as the model defines it: a convolution counts as direct."""
     what = implementation_of(mod)
     if what is not None:
         return float(what._replace(tile=None).flops)
-    # TVM raises errors of many types for a statement that it cannot count.
+    # TVM raises many error types for statements that it cannot count.
     try:
         return task_work(mod).flops
     except Exception:
@@ -100,7 +101,7 @@ def _written_flops(mod: IRModule) -> float:
 
 
 def _origin(schedules: Database, mod: IRModule) -> str:
-    """The origin of a kernel's schedule. TVM finds no record of an empty trace."""
+    """Return the origin of a kernel's schedule. TVM finds no records with an empty trace."""
     for record in schedules.get_top_k(schedules.commit_workload(mod), 1):
         return "predicted" if is_made_up(record) else "measured"
     return "untouched"

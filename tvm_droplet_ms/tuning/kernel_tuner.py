@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives the kernels of a model schedules: picked first, then measured."""
+"""Find schedules for the kernels of a model: first by picking, then by measuring."""
 
 import logging
 import math
@@ -43,14 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 class KernelTuner:
-    """Picks and measures schedules of kernels, of one model and of its variants.
+    """Picks and measures schedules for the kernels of a model and of its variants.
 
     - ``make_strategy``, ``make_priorities``: called as ``model_strategy`` and ``Priorities``.
-    - ``keep_measuring``: whether the processes that measure outlast a call of ``tune``: to start
-      them takes seconds, which many short calls would pay again and again.
-    - ``suffix``: at the names of kernels.
-    - ``why_ended``: "time", "trials", "interrupt", "patience" or "converged"; empty where nothing
-      was measured.
+    - ``keep_measuring``: whether the measuring processes outlive a call of ``tune``. Starting them
+      takes seconds, which many short calls would pay every time.
+    - ``suffix``: appended to the kernel names.
+    - ``why_ended``: "time", "trials", "interrupt", "patience" or "converged"; empty if nothing was
+      measured.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class KernelTuner:
         self._objects.deadline = deadline + GRACE_SECS
 
     def kernels(self, graph: IRModule) -> ModelKernels:
-        """The kernels of a prepared graph."""
+        """Return the kernels of a prepared graph."""
         with self._parts("graph"):
             kernels = ModelKernels(
                 graph, self._target, self.database, self._builder, suffix=self._suffix
@@ -145,9 +145,9 @@ class KernelTuner:
     def measure_picks(
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
     ) -> int:
-        """Measure the first picks of the kernels that weigh; see ``PickContest.run``.
+        """Measure the first picks of the expensive kernels; see ``PickContest.run``.
 
-        What the kernels take as they are says what there is to gain when they are tuned.
+        The current times of the kernels are kept: tuning estimates its possible gain from them.
         """
         for task in kernels.tasks:
             if str(task.task_name) in secs:
@@ -166,7 +166,7 @@ class KernelTuner:
                 self._measure["builder"],
                 self._measure["runner"],
                 PickFile(self._directory),
-                self._seed + 1,  # Other schedules than those that the pick was chosen from.
+                self._seed + 1,  # Samples other schedules than the first pick did.
                 self._experience.known,
             )
             count = contest.run(tasks, kernels.picks, secs, stop, build_secs)
@@ -176,7 +176,7 @@ class KernelTuner:
         return count
 
     def best_secs(self, task: ExtractedTask) -> float:
-        """The best time of a task in seconds, or that of its first pick; infinity for none."""
+        """Return the best seconds of a task or of its first pick; infinity if there are none."""
         key = structural_hash(task.dispatched[0])
         best = best_records(self.database, self._target).get(key)
         return min(math.inf if best is None else best[1], self._first_secs.get(key, math.inf))
@@ -191,12 +191,12 @@ class KernelTuner:
         each: int | None = None,
         strategy: SearchStrategy | None = None,
     ) -> None:
-        """Measure until the clock runs out.
+        """Measure until the time runs out.
 
-        - ``kernels``: what the tasks belong to: its picks are what they start with.
-        - ``batch``: the most trials of a batch; None for ``batch_size`` of the time that is left.
-        - ``each``: the most trials of a task; None for no limit.
-        - ``strategy``: searches; None for that of ``make_strategy``.
+        - ``kernels``: the kernels of the tasks; the tasks start from their picks.
+        - ``batch``: the maximum trials of a batch; None for ``batch_size`` of the remaining time.
+        - ``each``: the maximum trials of a task; None for no limit.
+        - ``strategy``: the search strategy; None for the result of ``make_strategy``.
         """
         self.watch.know_records(tasks, self.database, self._target)
         names = kernels.untouched | set(kernels.picks.unscheduled)
@@ -205,7 +205,7 @@ class KernelTuner:
         }
         # Tasks of another graph may have the same names.
         tasks = [task for task in tasks if structural_hash(task.dispatched[0]) not in left_out]
-        # One object for all tasks: what it learns of one kernel helps with the next.
+        # All tasks share one cost model, so that each kernel's measurements help the next ones.
         prior = find_prior(self._experience.prior, self._target)
         strategy = strategy or self._make_strategy(
             tasks,

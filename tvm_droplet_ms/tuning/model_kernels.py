@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of a prepared model: their tasks, their schedules, and what is compiled of them."""
+"""The kernels of a prepared model: their tasks, their schedules, and their compilation."""
 
 import math
 import os
@@ -37,16 +37,16 @@ LowerGraph = Callable[[IRModule, Target], IRModule]
 
 
 class ModelKernels:
-    """The kernels of a model, with the schedules that they have now.
+    """The kernels of a model and their current schedules.
 
-    - ``database``: measured records, which are looked up whenever something is compiled.
-    - ``builder``: compiles the model, and keeps what it compiled. None for one in this process.
-    - ``suffix``: at the names of its kernels.
-    - ``untouched``: names of tasks that are not scheduled, because their schedules gave other
+    - ``database``: measured records, which are looked up at every compilation.
+    - ``builder``: compiles the model and caches compiled kernels. None for one in this process.
+    - ``suffix``: appended to the kernel names.
+    - ``untouched``: names of tasks that stay unscheduled because their schedules gave other
       outputs.
-    - ``preferred``: by the structural hash of the workload: a measured schedule to take instead of
-      the best one, for as long as it is about as fast.
-    - ``chosen``: the same, whatever is measured.
+    - ``preferred``: measured schedules to take instead of the best ones while they are about as
+      fast, by the structural hash of the workload.
+    - ``chosen``: schedules to take regardless of measurements, by the same key.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ModelKernels:
         )
 
     def schedules(self) -> MemoryDatabase:
-        """The schedule of each task: chosen, preferred, the best that was measured, or picked."""
+        """Return the schedule of each task: chosen, preferred, the best measured one, or picked."""
         database = database_to_apply(self._database, self.picks, self._target)
         records = by_workload(database)
         for key in records.keys() & self.preferred.keys():
@@ -108,7 +108,7 @@ class ModelKernels:
         return database_of(records.values())
 
     def choose(self, schedules: Database) -> None:
-        """Take the schedules of an earlier call of ``schedules``, whatever has been measured."""
+        """Fix the schedules to an earlier result of ``schedules``, regardless of measurements."""
         self.chosen = by_workload(schedules)
         self.untouched |= {
             str(task.task_name)
@@ -119,16 +119,16 @@ class ModelKernels:
     def compile(
         self, schedules: Database | None = None, late_at: float = math.inf
     ) -> CompiledModel:
-        """Compile the model with some schedules; None for the best that are known."""
+        """Compile the model with the given schedules; None for the current ones."""
         schedules = self.schedules() if schedules is None else schedules
         return CompiledModel(self._builder.build(self.lowered, schedules, late_at))
 
     def leave(self, names: Collection[str]) -> list[str]:
-        """Leave the picks of some functions' tasks; returns the tasks' names.
+        """Drop the picks of the tasks of some functions; return the task names.
 
-        The tasks may be measured with other schedules. One whose schedule was measured is not
-        scheduled any more. What packs a weight is no kernel of the graph: where nothing else is
-        named, all tasks are left.
+        The tasks may still be measured with other schedules. A task with a measured schedule stays
+        unscheduled from now on. Weight-packing functions have no task: if ``names`` has only such
+        functions, the picks of all tasks are dropped.
         """
         left = self._tasks_of(names)
         measured = best_records(self._database, self._target)
@@ -140,10 +140,11 @@ class ModelKernels:
         return [str(task.task_name) for task in left]
 
     def go_back(self, names: Collection[str], records: Mapping[int, TuningRecord]) -> list[str]:
-        """Choose earlier schedules for some functions' tasks, whatever has been measured.
+        """Fix the tasks of some functions to earlier schedules, regardless of measurements.
 
-        ``records``: the schedules, by the structural hash of the workload; a task without one is
-        not scheduled. Where no task is named, all are. Returns the tasks' names.
+        ``records``: the schedules by the structural hash of the workload. Tasks without a record
+        stay unscheduled. If no function has a task, this applies to all tasks. Returns the task
+        names.
         """
         tasks = self._tasks_of(names)
         for task in tasks:
@@ -155,14 +156,14 @@ class ModelKernels:
         return [str(task.task_name) for task in tasks]
 
     def _tasks_of(self, names: Collection[str]) -> list[ms.ExtractedTask]:
-        """The tasks of some functions; all where what they name is no task's."""
+        """Return the tasks of some functions; all tasks if none of the functions has one."""
         found = set(workloads_of(self.lowered, names).values())
         return [
             task for task in self.tasks if not found or structural_hash(task.dispatched[0]) in found
         ]
 
     def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
-        """The kernels of another graph of the same model, without schedules."""
+        """Return the kernels of another graph of the same model, without schedules."""
         other = ModelKernels(
             graph,
             self._target,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of a model's tuning: prepare, build, tune, build again, check."""
+"""The steps of tuning a model: prepare, build, tune, rebuild, check."""
 
 import logging
 import time
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelTuning:
-    """One run of ``tune``, or of its shape ``shape``; ``halves``: whether it is in bfloat16."""
+    """One run of ``tune`` for a model or for its shape ``shape``; ``halves``: in bfloat16."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class ModelTuning:
         self._halves = halves
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        """Make a first executable, tune its kernels, make the last one, and describe it.
+        """Build a first executable, tune its kernels, build the final one, and describe it.
 
-        Raises ``ModelError`` if the time is too short for a first executable, or TVM's import
-        computes something else than the reference; ``RuntimeError`` if the executable computes
-        something else after it was written.
+        Raises ``ModelError`` if the time is too short for a first executable or if the imported
+        model disagrees with the reference. Raises ``RuntimeError`` if the written executable
+        disagrees with the reference.
         """
         self._tuner.compile_by(stop.deadline)
         try:
@@ -131,8 +131,8 @@ class ModelTuning:
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         if stop.over and not stop.is_asked:
             self._note(late_note(stop.over))
-        # The last executable has to be built, checked and timed before the deadline. Only kernels
-        # that got a batch are compiled again.
+        # The final executable must be built, checked and timed before the deadline. Only kernels
+        # that were tuned are recompiled.
         costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
         ending = costs.ending_secs(stop.left)
         choosing = costs.choosing_secs(MOST - 1, ROUNDS)
@@ -171,7 +171,7 @@ class ModelTuning:
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
 
     def _first(self, stop: StopRequest) -> Executable:
-        """The first executable; where it is too late for one, what an earlier run wrote is said."""
+        """Return the first executable. If it is too late, the error names an earlier run's file."""
         try:
             return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
         except TooLateError as error:
@@ -188,7 +188,7 @@ class ModelTuning:
         return graph, kernels
 
     def _search(self, kernels: ModelKernels, stop: StopRequest, trials: int | None) -> None:
-        """Tune the kernels, and then those whose weights other shapes pack in another way."""
+        """Tune the kernels, then again those whose weights other shapes pack differently."""
         share = 0.0 if self._layouts is None else self._layouts.share
         left = None if trials is None else max(0, trials - self._tuner.trials)
         most = left if left is None else left - int(share * left)
@@ -203,7 +203,7 @@ class ModelTuning:
             self._layouts.choose(kernels)
 
     def _measure_picks(self, made: Executable, tuning: StopRequest, share: float, runs: int) -> int:
-        """Measure the picks of what weighs inside the first executable; returns their number."""
+        """Measure the picks of the kernels that dominate the first executable; return the count."""
         kernels = made.kernels
         if tuning.is_due or not kernels.tasks:
             return 0
@@ -218,7 +218,7 @@ class ModelTuning:
             with self._parts("choice inside the model"):
                 inputs = self._check.inputs[0]
                 faster = faster_inside(kernels, last, self._database, self._target, inputs)
-        except Exception as error:  # The compiler refuses code in as many ways as TVM has.
+        except Exception as error:  # TVM's compiler raises many error types.
             self._note(f"{last_line(error)}; schedules were not compared inside the model")
             return
         if faster is not None and self._agreement.agrees(faster[0]):
@@ -227,7 +227,7 @@ class ModelTuning:
             keep_choice(self._directory, faster[1])
 
     def _keep(self, compiled: CompiledModel) -> float:
-        """Write the executable of the work directory; returns the seconds."""
+        """Write the executable of the work directory; return the seconds taken."""
         start = time.monotonic()
         with self._parts("export"):
             compiled.export(self._library)
@@ -236,7 +236,7 @@ class ModelTuning:
         return time.monotonic() - start
 
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
-        """Check and time what was written."""
+        """Check and time the written executable."""
         inputs = self._check.inputs[0]
         with self._parts("export"):
             last = CompiledModel.load(self._library)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A timer of the parts of a run."""
+"""A timer for the parts of a run."""
 
 import time
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 
 class Parts:
-    """Seconds by part. Parts do not overlap; a part that is entered again adds up."""
+    """Seconds by part. Parts do not overlap; a part that is entered again accumulates."""
 
     def __init__(self) -> None:
         self.secs: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Add the seconds of a block to a part."""
+        """Add the duration of a block to a part."""
         start = time.monotonic()
         try:
             yield

@@ -31,21 +31,21 @@ class KernelRow:
     name : str
         Name of the TIR function.
     weight : int
-        Calls of it in one run of the model.
+        Number of its calls in one run of the model.
     secs : float
-        Seconds of all its calls in one run, measured inside the model; the median over runs.
+        Total seconds of its calls in one run, measured inside the model; the median over runs.
     gflops : float
-        Rate in GFLOP/s: the arithmetic of the model, also where Winograd's algorithm needs less,
-        over ``secs``.
+        Rate in GFLOP/s: the operations that the model defines, over ``secs``. Winograd's algorithm
+        executes fewer operations, but counts as the direct convolution.
     roofline_share : float
-        The least seconds that this core needs for its arithmetic and its memory, over ``secs``.
-        The rates for that are measured when the run begins: a kernel may be somewhat above 1,
-        which ``summary`` shows as ">=100%".
+        The minimum seconds that this core needs for its arithmetic and memory traffic, over
+        ``secs``. The machine rates are measured when the run begins, so a kernel may be slightly
+        above 1; ``summary`` shows that as ">=100%".
     trials : int
-        Schedules of it that were measured, in this run and in earlier ones of the directory.
+        Number of its measured schedules, in this run and in earlier runs of the directory.
     schedule : str
-        How its schedule was found: "measured", as first picks of what weighs are too; "predicted"
-        by the cost model alone; or "untouched", also where that was measured as the fastest.
+        Origin of its schedule: "measured", which includes the measured first picks; "predicted" by
+        the cost model alone; or "untouched", even if that was measured as the fastest.
     """
 
     name: str
@@ -59,7 +59,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Latency:
-    """Times of a whole model. ``secs``: seconds of single runs."""
+    """The latency of a whole model. ``secs``: seconds of single runs."""
 
     secs: tuple[float, ...]
 
@@ -83,7 +83,7 @@ class Latency:
 
 @dataclass(frozen=True, repr=False)
 class TuneResult:
-    """A tuned model. Call it with NumPy arrays.
+    """A tuned model, callable with NumPy arrays.
 
     Parameters
     ----------
@@ -92,33 +92,33 @@ class TuneResult:
     inputs : tuple[InputSpec, ...]
         Its inputs.
     target : Target
-        The target that it was compiled for.
+        The compilation target.
     threads : int
-        Threads that it was tuned, checked and timed with.
+        Number of threads used for tuning, checking and timing.
     latency : Latency
         Times of single runs.
     deviation : float
         The largest difference from the reference over several random inputs, relative to the scale
-        of the row; see ``OutputCheck.deviation``.
+        of its row; see ``OutputCheck.deviation``.
     check : OutputCheck
-        What it was compared with.
+        The check against the reference.
     kernels : tuple[KernelRow, ...]
-        The kernels, those with the most seconds first.
+        The kernels, the slowest first.
     trials : int
-        Schedules that this run measured.
+        Number of schedules that this run measured.
     why_ended : str
         Why measuring ended: "time", "trials", "interrupt", "patience", "converged", or "nothing to
         measure".
     failures : Mapping[str, int]
-        Failed schedules of this run by kind: "build", "run", "timeout" or "machinery".
+        Number of failed schedules of this run by kind: "build", "run", "timeout" or "machinery".
     schedules : Mapping[str, str]
-        Schedules as Python by the kernel's name; see ``schedule``.
+        Schedules as Python, by kernel name; see ``schedule``.
     secs_of : Mapping[str, float]
         Seconds of the run's parts.
     work_dir : Path
-        Directory of the database and the executable. Another call with it goes on.
+        Directory of the database and the executable. Another call with it continues the tuning.
     notes : tuple[str, ...]
-        What a user should know: kernels without a schedule, what was left out for a mismatch.
+        Notes for the user, such as kernels without a schedule or schedules dropped for a mismatch.
     """
 
     compiled: CompiledModel
@@ -138,7 +138,7 @@ class TuneResult:
     notes: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
-        """One line: the fields hold weights, schedules and the outputs of the check."""
+        """Return one line: the fields hold weights, schedules and the outputs of the check."""
         return (
             f"{type(self).__name__}({self.latency}, {self.trials} trials, "
             f"deviation {self.deviation:.1e}, work_dir={os.fspath(self.work_dir)!r})"
@@ -151,7 +151,7 @@ class TuneResult:
 
     @property
     def each_shape(self) -> tuple["TuneResult", ...]:
-        """The result for each shape that the model was tuned for; this one where it is one."""
+        """The result for each tuned shape; only this one if there is a single shape."""
         return (self,)
 
     @property
@@ -163,9 +163,9 @@ class TuneResult:
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
         """Run the model.
 
-        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output; a list
-        where there are several. Raises ``ModelError`` if an input is missing, unknown, or of
-        another shape.
+        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output, or a list
+        if there are several. Raises ``ModelError`` if an input is missing, unknown, or of another
+        shape.
         """
         outputs = self.compiled(self._in_order(arrays, named))
         return outputs[0] if len(outputs) == 1 else outputs
@@ -176,17 +176,17 @@ class TuneResult:
         Parameters
         ----------
         path : str | os.PathLike[str]
-            The file, such as ``model.so``. It appears when it is complete.
+            The file, such as ``model.so``. It appears only when it is complete.
         """
         self.compiled.export(path)
 
     def schedule(self, kernel: str) -> str:
-        """The schedule of a kernel as Python that replays.
+        """Return the schedule of a kernel as replayable Python.
 
         Parameters
         ----------
         kernel : str
-            Its name, as in ``kernels``.
+            The kernel name, as in ``kernels``.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class TuneResult:
         return self.schedules[kernel]
 
     def as_json(self) -> str:
-        """The result as JSON: names and numbers, without the model."""
+        """Return the result as JSON: names and numbers, without the model."""
         low, middle, high = (1e3 * secs for secs in self.latency.quartiles)
         content = {
             "milliseconds": {"median": middle, "quartiles": [low, high]},
@@ -229,17 +229,17 @@ class TuneResult:
         Returns
         -------
         latencies : dict[str, Latency]
-            Of "tuned" and of the reference, by its name.
+            The latency of the model under "tuned", and of the reference under its name.
 
         Raises
         ------
         ModelError
-            If the reference at its fastest cannot run the model, as it can for the check.
+            If the reference cannot run the model with its fastest settings.
         """
         inputs = self.check.inputs[0]
         reference = self.check.reference
         run = reference.fastest or reference.run
-        # The errors of ONNX Runtime are of a dozen classes.
+        # ONNX Runtime raises about a dozen error classes.
         try:
             run(inputs)
         except Exception as error:
@@ -274,7 +274,7 @@ class TuneResult:
 def in_order(
     names: Sequence[str], arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
-    """Inputs by position and by name, in order. Raises ``ModelError`` if they are not all."""
+    """Return the inputs in order. Raises ``ModelError`` unless each name is given exactly once."""
     given = dict(zip(names, arrays, strict=False)) | dict(named)
     if len(arrays) + len(named) != len(names) or set(given) != set(names):
         raise ModelError(

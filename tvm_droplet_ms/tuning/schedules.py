@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedules that a model is compiled with: measured, picked, or chosen inside the model."""
+"""The schedules of a compiled model: measured, picked, or chosen inside the model."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ from ..session.archive import replacing
 from .picks.picks import FirstPicks
 
 NEAR = 1.1
-"""Schedules are told apart again within this many times the time of the best: twice the noise of a
-single measurement."""
+"""Schedules within this factor of the best time are compared again. The margin is twice the noise
+of a single measurement."""
 
 MOST = 3
-"""The most schedules of a kernel that are told apart: each takes a build of the model."""
+"""The maximum number of schedules of a kernel to compare: each takes a build of the model."""
 
 CHOICE = "inside_choice.json"
-"""The file of the work directory: by the workload's structural hash, the digest of a schedule."""
+"""A file of the work directory: schedule digests by the structural hash of the workload."""
 
 Ranked = dict[int, list[TuningRecord]]
 
@@ -36,16 +36,16 @@ PACKED = "_prepacked"
 """The suffix of a function whose weights SplitLayoutRewritePreproc packs."""
 
 _UNMEASURED_SECS = 1.0
-"""The time of a pick's record: TVM applies none without a time, and ranks by it."""
+"""The placeholder time of an unmeasured pick: TVM needs a time to apply and rank a record."""
 
 
 def is_made_up(record: TuningRecord) -> bool:
-    """True if the time of a record is that of a pick which was not measured."""
+    """Return whether a record has the placeholder time of an unmeasured pick."""
     return valid_secs(record.run_secs) == (_UNMEASURED_SECS,)
 
 
 def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
-    """The valid record of the least mean time by the workload's hash, and that time."""
+    """Return the fastest valid record and its mean seconds, by the hash of the workload."""
     best: dict[int, tuple[TuningRecord, float]] = {}
     for workload, record, secs in timed_records(measured, target):
         if workload not in best or secs < best[workload][1]:
@@ -54,19 +54,19 @@ def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRe
 
 
 def timed_records(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord, float]]:
-    """The valid records of a target: the hash of the workload, the record, its mean seconds."""
+    """Yield the valid records of a target: the workload hash, the record, its mean seconds."""
     for workload, record in _of_target(measured, target):
         if secs := valid_secs(record.run_secs):
             yield workload, record, mean(secs)
 
 
 def count_trials(measured: Database, target: Target) -> Counter[int]:
-    """The records of a target by the structural hash of their workload, failures included."""
+    """Count the records of a target by the structural hash of the workload, with failures."""
     return Counter(workload for workload, _ in _of_target(measured, target))
 
 
 def _of_target(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord]]:
-    """The records of a target, each with the structural hash of its workload."""
+    """Yield the records of a target, each after the structural hash of its workload."""
     hashes: dict[object, int] = {}
     for record in measured.get_all_tuning_records():
         if is_for_target(record, target):
@@ -76,7 +76,7 @@ def _of_target(measured: Database, target: Target) -> Iterator[tuple[int, Tuning
 
 
 def workloads_of(lowered: IRModule, names: Collection[str]) -> dict[str, int]:
-    """The hash of the workload of each function of these names; what packs a weight is none."""
+    """Return the workload hash of each named function, except for weight-packing functions."""
     normalize = get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
     return {
         name: structural_hash(normalize(function))
@@ -88,7 +88,7 @@ def workloads_of(lowered: IRModule, names: Collection[str]) -> dict[str, int]:
 
 
 def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
-    """A database of some records and their workloads."""
+    """Return a database of the records and their workloads."""
     database = MemoryDatabase()
     for record in records:
         database.commit_workload(record.workload.mod)
@@ -97,17 +97,17 @@ def database_of(records: Iterable[TuningRecord]) -> MemoryDatabase:
 
 
 def by_workload(database: Database) -> dict[int, TuningRecord]:
-    """The records of a database of one for each workload, by the structural hash of these."""
+    """Return a database's records by the workload's structural hash; each workload has one."""
     return {
         structural_hash(record.workload.mod): record for record in database.get_all_tuning_records()
     }
 
 
 def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> MemoryDatabase:
-    """The records for ``MetaScheduleApplyDatabase``: the fastest that was measured, or a pick.
+    """Return the records for ``MetaScheduleApplyDatabase``: the fastest measured one, or a pick.
 
-    TVM queries a database without regard to the target. A pick stands in where there is no record,
-    or it was measured as faster. The time of one that was not measured is made up.
+    TVM queries a database without regard to the target. A pick is taken if there is no record or
+    the pick was measured as faster. An unmeasured pick gets a placeholder time.
     """
     best = best_records(measured, target)
     chosen: list[TuningRecord] = []
@@ -124,9 +124,9 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
 
 
 def near_best(database: Database, target: Target) -> Ranked:
-    """The best measured schedules of each workload, by its structural hash, the best first.
+    """Return the best records of each workload by structural hash, the fastest first.
 
-    At most ``MOST`` records within ``NEAR`` of the best.
+    These are at most ``MOST`` records, within a factor ``NEAR`` of the best.
     """
     timed: dict[int, list[tuple[float, TuningRecord]]] = {}
     for key, record, secs in timed_records(database, target):
@@ -140,14 +140,14 @@ def near_best(database: Database, target: Target) -> Ranked:
 
 
 def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) -> MemoryDatabase:
-    """The schedules of a model, with other ones for the kernels that have a rank.
+    """Return a model's schedules, replaced for each kernel with a rank by its ranked choice.
 
-    Where there are fewer choices than that, the last one is taken.
+    A rank beyond the last choice takes the last one.
     """
     chosen = []
     for record in schedules.get_all_tuning_records():
         key = structural_hash(record.workload.mod)
-        # The schedule that the model has may be a measured pick, of which there is no record.
+        # The model's schedule may be a measured pick, which has no record.
         if ranks.get(key) and key in ranked:
             record = ranked[key][min(ranks[key], len(ranked[key]) - 1)]
         chosen.append(record)
@@ -155,9 +155,9 @@ def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) ->
 
 
 def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, int]:
-    """The variant with the least median of each kernel that all variants have; the first of equals.
+    """Return the fastest variant by median of each kernel in all variants; the first on ties.
 
-    ``secs``: of each variant, the seconds of each kernel in each run.
+    ``secs``: for each variant, the seconds of each kernel in each run.
     """
     kernels = set(secs[0]).intersection(*secs[1:])
     return {
@@ -167,14 +167,14 @@ def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, 
 
 
 def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
-    """Write the choice, by the workload's hash. What was chosen before for others stays."""
+    """Write the choice by workload hash. Earlier choices for other workloads stay."""
     digests = _read(directory) | {str(key): _digest(record) for key, record in chosen.items()}
     with replacing(directory / CHOICE) as partial:
         partial.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
 
 
 def kept_choice(directory: Path, database: Database, target: Target) -> dict[int, TuningRecord]:
-    """The schedules that were chosen, by the workload's hash, where they are still near-best."""
+    """Return the chosen schedules that are still near-best, by workload hash."""
     digests = _read(directory)
     if not digests:
         return {}
@@ -187,7 +187,7 @@ def kept_choice(directory: Path, database: Database, target: Target) -> dict[int
 
 
 def _read(directory: Path) -> dict[str, str]:
-    """The file's content; empty where there is none, or it is not one of ours."""
+    """Return the content of ``CHOICE``; empty if it is missing or malformed."""
     try:
         content = json.loads((directory / CHOICE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result as text."""
+"""Format a result as text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ def summary(
 ) -> str:
     """Describe a result for a person.
 
-    ``beside``: what ``TuneResult.beside_reference`` returns; with several shapes a list, of each.
+    ``beside``: the return value of ``TuneResult.beside_reference``; a list for several shapes.
     """
     shapes = result.each_shape
     if isinstance(beside, Mapping):
@@ -96,7 +96,7 @@ def _kernels(result: TuneResult) -> str:
 
 
 def as_json(result: TuneResult, beside: Sequence[Mapping[str, Latency]]) -> str:
-    """The result as JSON, with the times beside what it came from, of each shape."""
+    """Return the result as JSON, with each shape's times from ``TuneResult.beside_reference``."""
     content = json.loads(result.as_json())
     for shown, latencies in zip(content.get("of_shapes", [content]), beside, strict=True):
         if latencies:

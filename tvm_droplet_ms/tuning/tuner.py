@@ -74,82 +74,82 @@ def tune(
         ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
         Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
     shapes : Shapes | Sequence[Shapes] | None
-        Shapes of the inputs by name, for those whose extents the model leaves open. A list makes
-        one library for several shapes: it has a mapping for each, and the result is a
-        ``ShapesResult``.
+        Shapes by name of the inputs with dynamic extents. A list makes one library for several
+        shapes: it has one mapping per shape, and the result is a ``ShapesResult``.
     dims : Dims | Sequence[Dims] | None
-        Extents by the names that an ONNX model or a Relax module gives them, such as
-        ``{"batch": 1, "width": 320}``; each holds for all inputs. A list as for `shapes`.
+        Extents by their names in an ONNX model or a Relax module, such as
+        ``{"batch": 1, "width": 320}``; each applies to all inputs. May be a list, as `shapes`.
     shares : Sequence[float] | None
-        With several shapes: the share of the time and of the trials that each gets, one after the
-        other. None for equal shares.
+        With several shapes, the share of the time and of the trials for each; they are tuned one
+        after the other. None for equal shares.
     constants : Mapping[str, Any] | None
-        Values of inputs of an ONNX model by name, such as ``{"sr": 16000}``. They are inputs of the
-        tuned model no more, and an ``If`` that they decide is gone.
+        Values of inputs of an ONNX model by name, such as ``{"sr": 16000}``. The tuned model does
+        not have these inputs, and an ``If`` that depends on them is resolved.
     in_place : Mapping[str, str] | None
-        Inputs of an ONNX model that the caller gives away, each with the output that is written
-        into it, such as ``{"past_key_values.*": "present.*"}`` for a decoder's cache.
+        Inputs of an ONNX model that the model may overwrite, each with the output to write into
+        it, such as ``{"past_key_values.*": "present.*"}`` for a decoder's cache.
     target : str | Mapping[str, Any] | Target
         "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
     threads : int
-        Threads that the model runs on. It is tuned, checked and timed with as many.
+        Number of threads of the model, for tuning, checking and timing.
     time_budget_s : float
-        Seconds of wall clock for everything, from the import to the last check. A batch that has
-        begun is finished.
+        Seconds of wall-clock time for everything, from the import to the last check. A batch that
+        has begun is finished.
     trials : int | None
-        The most schedules to measure. None for no limit. 0 applies what `work_dir` knows, and what
-        the pretrained cost model predicts.
+        Maximum number of schedules to measure. None for no limit. 0 applies the records of
+        `work_dir` and the predictions of the pretrained cost model.
     stop : Literal["auto"] | float | None
-        The expected gain of a kernel's next 32 trials, as a share of its best time, below which the
-        others get its trials, and the run ends when no kernel is left; see ``DropletStrategy``.
-        None spends all of the time.
+        Minimum expected gain of a kernel's next 32 trials, as a share of its best time. Below it,
+        the trials go to other kernels. The run ends when no kernel is left; see
+        ``DropletStrategy``. None uses the full time budget.
     patience : int | None
-        Trials without a gain of any kernel after which to end. None for no limit.
+        Number of trials without a gain for any kernel after which the run ends. None for no limit.
     work_dir : str | os.PathLike[str] | None
-        Directory of the database and of the executable, ``model.so``, which is there before the
-        first measurement. Another call with the same directory goes on; one with another model is
-        refused. None for a new temporary one.
+        Directory of the database and of the executable, ``model.so``, which exists before the
+        first measurement. Another call with the same directory continues the tuning; a call with
+        another model is refused. None for a new temporary directory.
     exact : bool
-        Whether convolutions must be computed as they are written. Otherwise Winograd's algorithm
-        is taken where it is faster.
+        Whether convolutions must be computed as written. Otherwise Winograd's algorithm is used
+        where it is faster.
     precision : Literal["float32", "bfloat16"]
-        What convolutions, dense layers and attention multiply. "bfloat16" rounds their inputs and
-        weights to eight significant bits and adds up in float32, on CPUs with AVX512_BF16: less
-        exact, and up to twice as fast. Residuals and activations read the same inputs. Where the
-        tolerance is not kept, the model is computed in float32, and a note says so.
+        Precision of the products in convolutions, dense layers and attention. "bfloat16" rounds
+        their inputs and weights to eight significant bits and accumulates in float32, on CPUs with
+        AVX512_BF16: less exact, and up to twice as fast. Residuals and activations read the same
+        inputs. If the deviation exceeds the tolerance, the model is computed in float32, and a note
+        says so.
     tolerance : float | None
-        The largest deviation of an output from the reference's, relative to the scale of the
+        The largest allowed deviation of an output from the reference, relative to the scale of the
         output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 0.1 in
         bfloat16.
     inputs : Inputs | Sequence[Inputs] | None
-        Values of inputs by name for the check, such as indices. Others are random. A list as for
-        `shapes`.
+        Values of inputs by name for the check, such as indices. Others are random. May be a list,
+        as `shapes`.
     callbacks : Sequence[MeasureCallback]
-        Told each batch, after TVM's own.
+        Called after each batch, after TVM's own callbacks.
     progress : Callable[[str], None] | "auto" | None
-        "auto" for a table on the standard error where that is a terminal, and lines elsewhere. Or
-        what is told the lines, one at most every five seconds; None for silence.
+        "auto" shows a table if standard error is a terminal, and prints lines otherwise. A callable
+        receives the lines, at most one every five seconds. None for no output.
     seed : int
         Seed of all random choices.
     prior : str | os.PathLike[str] | None
-        The pretrained cost model: "auto" for the one that the package ships, the path of a file of
+        The pretrained cost model: "auto" for the shipped one, the path of a file from
         ``droplet-ms pretrain``, or None.
     known : str | os.PathLike[str] | None
-        The best schedules of other models' kernels, candidates for this one's: "auto" for those
-        that the package ships, the path of a file that
-        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote, or None.
+        The best schedules of other models' kernels, as candidates for this model: "auto" for the
+        shipped schedules, the path of a file from
+        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules``, or None.
 
     Returns
     -------
     result : TuneResult
-        Callable on NumPy arrays. Ctrl-C, too, ends the tuning and returns the best so far.
+        The tuned model, callable on NumPy arrays. Ctrl-C ends the tuning and returns the best
+        result so far.
 
     Raises
     ------
     ModelError
-        If the model, a shape, the target, the directory or a number is not as expected, or another
-        process tunes in the directory. It is raised before anything is tuned, and says what to
-        pass.
+        If the model, a shape, the target, the directory or a number is invalid, or another process
+        tunes in the directory. It is raised before any tuning, and says what to pass instead.
     RuntimeError
         If this is not Linux.
     """
@@ -251,7 +251,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A model with its shapes, before it is tuned."""
+    """An imported model with its shapes, before tuning."""
 
     imported: ImportedModel
     check: OutputCheck
@@ -259,7 +259,7 @@ class _Prepared:
     notes: tuple[str, ...]
 
     def in_float32(self, tolerance: float, note: str) -> "_Prepared":
-        """The same with another tolerance, and a note on why."""
+        """Return a copy with another tolerance and a note that gives the reason."""
         check = replace(self.check, tolerance=tolerance, is_strict=False)
         return replace(self, check=check, notes=(*self.notes, note))
 

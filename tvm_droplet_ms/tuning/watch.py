@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Followers of the measurements of a model: its displays, its patience, a user's callbacks."""
+"""Observers of a model's measurements: displays, patience, and user callbacks."""
 
 import math
 import os
@@ -20,7 +20,7 @@ from .schedules import best_records, count_trials
 
 
 class Patience:
-    """Counts the trials since a kernel gained, as a display; None is never spent."""
+    """A display that counts the trials since the last gain; ``patience``: None for no limit."""
 
     def __init__(self, patience: int | None) -> None:
         self._patience = patience
@@ -30,22 +30,22 @@ class Patience:
 
     @property
     def is_spent(self) -> bool:
-        """True if the run should end."""
+        """Whether the run should end."""
         return self._patience is not None and self._done - self._last_gain >= self._patience
 
     def batch(self, run: RunState, task: TaskState) -> None:
-        """A batch of a task was measured."""
+        """Handle a measured batch of a task."""
         self._done = sum(one.done - one.known for one in run.tasks)
         if task.best_secs < self._best.get(id(task), task.known_secs):
             self._best[id(task)] = task.best_secs
             self._last_gain = self._done - task.since_gain
 
     def close(self) -> None:
-        """The run has ended."""
+        """Handle the end of the run."""
 
 
 class Watch:
-    """The followers of the measurements of a run of ``tune``, whose options they are."""
+    """The observers of the measurements of a run of ``tune``; see its options."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Watch:
     def know_records(
         self, tasks: Sequence[ExtractedTask], database: Database, target: Target
     ) -> None:
-        """Take the trials of each task, and its best time, that earlier runs measured."""
+        """Record the trials and the best time of each task from earlier runs."""
         best, trials = best_records(database, target), count_trials(database, target)
         told = {task.key for task in self._run.tasks}
         for task in tasks:
@@ -82,14 +82,14 @@ class Watch:
 
     @property
     def is_spent(self) -> bool:
-        """True if the patience is at its end."""
+        """Whether the patience is exhausted."""
         return self._patience.is_spent
 
     @property
     def failures(self) -> Counter[str]:
-        """Failed trials by kind."""
+        """Number of failed trials by kind."""
         return sum((task.failures for task in self._run.tasks), Counter())
 
     def close(self) -> None:
-        """The measurements have ended."""
+        """Close the displays at the end of the measurements."""
         self._shown.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the records of a run reach their file."""
+"""A check that the records of a run reach their file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..session.torn_database import count_records, lost_records
 class WrittenRecords(PyMeasureCallback):  # type: ignore[misc]
     """Counts the records of each batch in their file, after ``AddToDatabase``.
 
-    ``directory``: that of ``database``, which may be in memory: then nothing is counted.
+    ``directory``: the directory of ``database``. Nothing is counted for a database in memory.
     """
 
     def __init__(self, directory: Path, database: Database) -> None:

@@ -35,7 +35,7 @@ def light(name: str) -> Any:
     """A light model of the package ``onnx`` as TVM's frontend imports it, without its last softmax.
     Weights are random."""
     # These imports need the package onnx, which is an extra.
-    from tvm_droplet_ms.tuning.frontends import import_model
+    from tvm_droplet_ms.frontends import import_model
 
     from ..model_zoo import light_onnx
 

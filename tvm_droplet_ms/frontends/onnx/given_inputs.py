@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of an ONNX model, and the reason why a model cannot be imported."""
+"""The inputs of an ONNX model, and messages for models that cannot be imported."""
 
 import traceback
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import onnx
 
 STRING = 8
-"""ONNX's number of that element type."""
+"""ONNX's element type number for strings."""
 
 DECIDED = ("If", "Loop", "Scan")
-"""Operators that may go once a value that they depend on is known."""
+"""Operators that may be removed once a value that they depend on is known."""
 
 
 def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
@@ -46,10 +46,10 @@ def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
 def input_values(
     model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Bring values of inputs into the types and shapes that the model declares.
+    """Convert values of inputs to the declared types and shapes.
 
-    A scalar fills a shape that is known. Raises ``ModelError`` if an input is unknown, or a value
-    does not fit.
+    A scalar fills a static shape. Raises ``ModelError`` if an input is unknown or a value does not
+    fit.
     """
     import onnx
 
@@ -77,14 +77,14 @@ def input_values(
 
 
 def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
-    """A value in the type of an input. Raises ``ModelError`` if that does not hold it."""
+    """Convert a value to an input's type. Raises ``ModelError`` if the type cannot hold it."""
     try:
         given = np.asarray(value)
-        with np.errstate(invalid="ignore"):  # Of a NaN for an integer, which is refused below.
+        with np.errstate(invalid="ignore"):  # A NaN for an integer is refused below.
             array = given.astype(kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"constants gives {name!r} the value {value!r}: {error}") from error
-    # A whole number may be written as a floating-point one; other types round.
+    # A whole number may be given as a float; floating-point types round.
     if kind.kind in "iub" and not np.array_equal(array, given):
         raise ModelError(
             f"constants gives {name!r} the value {value!r}: the model takes {kind}, which does not "
@@ -94,9 +94,9 @@ def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
 
 
 def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
-    """Say why a model cannot be imported, and which inputs to bind, in one sentence.
+    """Return one sentence on why a model cannot be imported, and which inputs to bind.
 
-    ``is_open``: whether the model leaves extents to choose.
+    ``is_open``: whether the model has dynamic extents.
     """
     node = _failing_node(error)
     if isinstance(error, UnknownExtent):
@@ -115,7 +115,7 @@ def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
 
 
 def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
-    """The remedy where some values decide an extent."""
+    """Return the remedy if values determine an extent."""
     names = deciding_inputs(model.graph, values)
     if not names:
         return (
@@ -133,7 +133,7 @@ def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
 
 
 def _failing_node(error: BaseException) -> Any:
-    """The node that the importer was at, from the frames that the error came through."""
+    """Return the node that the importer failed on, from the traceback of the error."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "_construct_nodes":
             return frame.f_locals.get("node")

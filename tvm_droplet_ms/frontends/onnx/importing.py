@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX model as a model to tune."""
+"""Import an ONNX model for tuning."""
 
 import contextlib
 import io
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def load_onnx(path: str) -> "onnx.ModelProto":
-    """Read an ONNX file. Raises ``ModelError`` if the file holds no ONNX model."""
+    """Read an ONNX file. Raises ``ModelError`` if the file is not a readable ONNX model."""
     import onnx
 
     try:
@@ -65,9 +65,9 @@ def import_onnx(
 ) -> ImportedModel:
     """Simplify an ONNX model and import it with TVM's frontend.
 
-    ONNX Runtime is the reference where it is installed and can load the model. Inputs with a value
-    among the constants are inputs no more; see ``named_pairs`` on those of ``in_place``. Raises
-    ``ModelError`` if an extent is missing, or the frontend cannot import the model.
+    ONNX Runtime is the reference if it is installed and can load the model. Inputs in ``constants``
+    are not inputs of the imported model. ``in_place``: see ``named_pairs``. Raises ``ModelError``
+    if an extent is missing or the frontend cannot import the model.
     """
     model, zip_notes = without_zip_maps(model)
     path = None if zip_notes else path
@@ -84,7 +84,7 @@ def import_onnx(
     outputs = [value.name for value in model.graph.output]
     pairs = named_pairs(in_place or {}, list(bound), outputs)
     marked, shared = share_pasts(model, pairs)
-    # ONNX Runtime reads and optimizes a large model for seconds.
+    # ONNX Runtime takes seconds to read and optimize a large model.
     with ThreadPoolExecutor(1) as thread:
         started = thread.submit(onnx_runtime, model, list(bound), values, threads, path, shared)
         model = with_exact_others(marked, keeps_bytes=rounds_to_bytes())
@@ -127,7 +127,7 @@ def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
     message = ""
-    # The frontend prints its inputs and TVM the state of its builder; what matters is in the error.
+    # The frontend prints its inputs, and TVM prints the state of its builder; the error suffices.
     with (
         more_operators,
         without_lines("BlockBuilder destroyed"),
@@ -137,16 +137,16 @@ def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
         warnings.simplefilter("ignore")
         try:
             return from_onnx(model, shape_dict=_empty_inputs(model))
-        # It raises errors of all kinds for what it cannot import.
+        # The frontend raises many error types for models that it cannot import.
         except Exception as error:
             message = refusal(model, error, is_open)
-            # The builder ends here, and its lines with it.
+            # Destroy the builder here, while its output is suppressed.
             traceback.clear_frames(error.__traceback__)
     raise ModelError(message)
 
 
 def _empty_inputs(model: "onnx.ModelProto") -> dict[str, list[int]]:
-    """The shapes of the inputs with an extent of 0, which TVM's frontend takes for an open one."""
+    """Return the shapes of inputs with an extent of 0, which TVM's frontend takes for dynamic."""
     shapes = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input}
     return {
         name: [int(dim.dim_value) for dim in dims]

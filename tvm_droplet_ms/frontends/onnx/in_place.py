@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of an ONNX model that are given away: an output is written into each of them."""
+"""Inputs of an ONNX model that are overwritten in place: each receives an output."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import onnx
 
 _PAST_OF = {1: 3, 2: 4}
-"""The numbers of its outputs: those of the inputs that they continue."""
+"""The index of the input that each output of ``GroupQueryAttention`` extends, by output index."""
 
 
 def named_pairs(
     in_place: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str]
 ) -> dict[str, str]:
-    """The inputs that are given away, and the output that is written into each.
+    """Return the inputs to overwrite, and the output that is written into each.
 
-    ``in_place``: names, or patterns in which one ``*`` stands for the same text in both. Raises
-    ``ModelError`` if there is no such input or output, or one is named twice.
+    ``in_place``: pairs of names, or of patterns in which one ``*`` stands for the same text in
+    both. Raises ``ModelError`` if an input or output does not exist or is named twice.
     """
     is_named = isinstance(in_place, Mapping) and all(
         isinstance(name, str) for pair in in_place.items() for name in pair
@@ -68,16 +68,16 @@ def _listed(names: Sequence[str]) -> str:
 def share_pasts(
     model: "onnx.ModelProto", pairs: Mapping[str, str]
 ) -> tuple["onnx.ModelProto", dict[str, str]]:
-    """Mark each GroupQueryAttention that writes into a past which is given away.
+    """Mark each GroupQueryAttention that overwrites its past in place.
 
-    ONNX Runtime then leaves what lies behind the new rows as it is, where it is 0 otherwise.
-    Returns a marked copy, and the pairs of these.
+    ONNX Runtime then keeps the values after the new rows; otherwise it sets them to 0. Returns a
+    marked copy of the model, and the pairs of the marked nodes.
     """
     import onnx
 
     shared: dict[str, str] = {}
     if all(node.op_type != "GroupQueryAttention" for node in model.graph.node):
-        return model, shared  # A copy has all weights.
+        return model, shared  # A copy would duplicate all weights.
     marked = type(model)()
     marked.CopyFrom(model)
     for node in marked.graph.node:
@@ -97,10 +97,10 @@ def share_pasts(
 def mark_given(
     mod: IRModule, pairs: Mapping[str, str], inputs: Sequence[str], outputs: Sequence[str]
 ) -> IRModule:
-    """Mark the parameters of a module that are given away.
+    """Mark the parameters of a module that are overwritten in place.
 
-    ``inputs``, ``outputs``: names in the order of the module's. Raises ``ModelError`` if an output
-    has not the shape and type of its input, or cannot be written into it.
+    ``inputs``, ``outputs``: names in the order of the module. Raises ``ModelError`` if an output
+    differs from its input in shape or type, or cannot be written into it.
     """
     main = mod["main"]
     kind = main.ret_ty

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime as what an ONNX model is checked against, and the node where TVM differs."""
+"""ONNX Runtime as the reference of an ONNX model, and the first node where TVM differs from it."""
 
 import contextlib
 import functools
@@ -27,13 +27,13 @@ QUANTIZED = {
     *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
     *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention"),
 }
-"""Operators that round values to steps."""
+"""Operators that quantize values."""
 
 EIGHT_BITS = 2.0**-9
-"""Half a step of eight bits, relative to the largest value."""
+"""Half a quantization step of eight bits, relative to the largest value."""
 
 LIMIT = 1e-2
-"""The deviation of a node's output that is no rounding."""
+"""A larger deviation of a node's output is not rounding."""
 
 
 def onnx_runtime(
@@ -44,10 +44,11 @@ def onnx_runtime(
     path: str | None = None,
     shared: Mapping[str, str] | None = None,
 ) -> tuple[Reference | None, str | None]:
-    """Load a model as it came with ONNX Runtime, to be given the inputs of these names in order.
+    """Load the original model with ONNX Runtime; it takes the inputs ``names`` in this order.
 
-    ``shared``: outputs that get the memory of an input, by its name. Returns no reference where
-    ONNX Runtime is missing or cannot load the model, and then why it cannot.
+    ``shared``: outputs that use the memory of an input, by input name. Returns the reference and
+    None. If ONNX Runtime is missing, returns None twice. If it cannot load the model, returns None
+    and the reason.
     """
     try:
         import onnxruntime
@@ -56,7 +57,7 @@ def onnx_runtime(
 
     def session(source: str | bytes, *, literal: bool = False) -> Any:
         if literal:
-            # Some operators of int8 have no exact form; their usual one does not overflow.
+            # Some int8 operators have no exact form; their usual form does not overflow.
             with contextlib.suppress(Exception):
                 return session_of(source, literal=True, exact=True)
         return session_of(source, literal=literal)
@@ -66,10 +67,10 @@ def onnx_runtime(
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4
         if exact:
-            # Otherwise it adds up pairs of products in 16 bits without VNNI, and they overflow.
+            # Otherwise it adds pairs of products in 16 bits without VNNI, which may overflow.
             options.add_session_config_entry("session.x64quantprecision", "1")
         if literal:
-            # Otherwise it computes a quantized model in integers, which round in another way.
+            # Otherwise it computes a quantized model in integers, which round differently.
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -87,7 +88,7 @@ def onnx_runtime(
         whole = to_float32(model, borders=False) if halves.anywhere else model
         return with_exact_others(whole, keeps_bytes=rounds_to_bytes())
 
-    # ONNX Runtime raises errors of a dozen classes, and Python a ValueError beyond 2 GB.
+    # ONNX Runtime raises about a dozen error classes, and Python a ValueError beyond 2 GB.
     try:
         loaded = load(in_float32(), None if is_changed else path, True)
     except Exception as error:
@@ -135,13 +136,13 @@ def onnx_runtime(
 
 
 def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str]) -> Arrays:
-    """Run a session; ``shared`` as of ``onnx_runtime``."""
+    """Run a session; ``shared``: see ``onnx_runtime``."""
     if not shared:
         outputs: Arrays = session.run(None, given)
         return outputs
     from onnxruntime import OrtValue
 
-    # An OrtValue of the CPU is the array itself, which keeps its values here.
+    # A CPU OrtValue shares the array's memory; the copy preserves the caller's values.
     values = {name: OrtValue.ortvalue_from_numpy(np.array(each)) for name, each in given.items()}
     memory = {output: values[name] for name, output in shared.items()}
     binding = session.io_binding()
@@ -157,15 +158,15 @@ def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str
 
 
 def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:
-    """A session for a model that is in no file; beyond 2 GB its weights go into one."""
+    """Open a session for a model in memory; beyond 2 GB, its weights go into a file."""
     import onnx
 
     try:
         serialized = model.SerializeToString()
-    # Its class is ValueError or EncodeError, by the version of protobuf.
+    # This is a ValueError or an EncodeError, depending on the version of protobuf.
     except Exception:
         copy = type(model)()
-        copy.CopyFrom(model)  # Saving with external data empties the weights.
+        copy.CopyFrom(model)  # Saving with external data removes the weights from the model.
         with tempfile.TemporaryDirectory(prefix="droplet_onnx_") as folder:
             path = str(Path(folder) / "model.onnx")
             onnx.save_model(copy, path, save_as_external_data=True, location="weights")
@@ -192,10 +193,11 @@ def first_different_node(
     inputs: Sequence[np.ndarray],
     compile_mod: Callable[[IRModule], Callable[[Sequence[np.ndarray]], Arrays]],
 ) -> str:
-    """The first node whose output TVM and ONNX Runtime compute differently, in words.
+    """Describe the first node whose output differs between TVM and ONNX Runtime.
 
-    Empty where none does, or ONNX Runtime cannot run the model. ``load``: the importer.
-    ``compile_mod``: compiles a module, without any pass of ours and without schedules.
+    The description is empty if no node differs or ONNX Runtime cannot load the model. ``load``: the
+    importer. ``compile_mod``: compiles a module without this package's passes and without
+    schedules.
     """
     import onnx
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch model as a model to tune."""
+"""Import a PyTorch model for tuning."""
 
 from .importing import import_torch
 from .loading import load_exported_program

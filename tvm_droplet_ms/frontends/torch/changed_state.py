@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers and inputs that a module changes, made inputs and outputs.
+"""Convert buffers and inputs that a module changes to inputs and outputs.
 
-A compiled model has no state. TVM's importer drops what a module writes into a buffer or an input
-(``exported_program_translator.py``), and a counter would give the same number on each call.
+A compiled model has no state. TVM's importer drops writes to buffers and inputs
+(``exported_program_translator.py``), so a counter would return the same number on each call.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,15 @@ from typing import Any
 from ...session.errors import ModelError
 
 _MOST_NAMES = 4
-"""The most names that a sentence lists."""
+"""The maximum number of names in a message."""
 
 
 def merge_aliases(torch: Any, program: Any) -> None:
-    """Take tensors that are the same memory for one, in place.
+    """Merge tensors that share the same memory, in place.
 
-    The cache of transformers is registered as buffers, and written through other references, which
-    the export takes for constants of their own. PyTorch decomposes no such program.
+    The ``transformers`` library registers its cache as buffers, but writes it through other
+    references. The export takes these for separate constants. PyTorch cannot decompose such a
+    program.
     """
     held = _held(program)
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -42,18 +43,18 @@ def merge_aliases(torch: Any, program: Any) -> None:
 
 
 def _held(program: Any) -> dict[str, Any]:
-    """The tensors that a program comes with, by name."""
+    """Return the buffers, parameters and constants of a program by name."""
     return {**dict(program.named_buffers()), **program.state_dict, **program.constants}
 
 
 def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]:
-    """Export a decomposed program again, as one that changes nothing.
+    """Export a decomposed program again, without mutations.
 
-    A buffer that it changes becomes an input behind the others. The new values of buffers and
-    inputs become outputs behind the others: those of buffers, in the order of the inputs, first.
-    Returns the program, a sentence for the user, and the names of the inputs whose new values are
-    the last outputs, in order; or the same program and none. Raises ``ModelError`` if the program
-    leaves extents open.
+    A changed buffer becomes an input after the others. The new values of buffers and inputs become
+    outputs after the others: first the values of buffers, in the order of the inputs. Returns the
+    program, a sentence for the user, and the names of the inputs whose new values are the last
+    outputs, in order. If nothing changes, returns the same program and empty lists. Raises
+    ``ModelError`` if a program with changes has dynamic extents.
     """
     kinds = torch.export.graph_signature.OutputKind
     returned = (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)
@@ -93,9 +94,9 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
 
 
 def _changed_names(torch: Any, signature: Any) -> dict[str, int]:
-    """The inputs of a program, buffers among them, that it changes: where their new values are.
+    """Return the output index of the new value of each changed input or buffer.
 
-    By the names of the nodes: a buffer and an input may have one name.
+    The keys are node names: a buffer and an input may have the same name.
     """
     kinds = torch.export.graph_signature.OutputKind
     own = torch.export.graph_signature.InputKind.USER_INPUT
@@ -110,7 +111,7 @@ def _changed_names(torch: Any, signature: Any) -> dict[str, int]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names of a list, for a sentence."""
+    """Return the first names of a list, for a message."""
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + f" and {more} more" * (more > 0)
 
@@ -118,9 +119,9 @@ def _some(names: Sequence[str]) -> str:
 def _functional(
     torch: Any, program: Any, given: set[str], fixed: dict[str, Any], returned: tuple[Any, ...]
 ) -> Any:
-    """A module that runs a program on its inputs and buffers by name.
+    """Return a module that runs a program on its inputs and buffers by name.
 
-    ``given``: the names of the inputs. ``fixed``: the values of those that are no tensors.
+    ``given``: the names of the tensor inputs. ``fixed``: the values of the other inputs, by name.
     ``returned``: the kinds of outputs that come first.
     """
     inner, signature = program.graph_module, program.graph_signature
@@ -147,7 +148,7 @@ def _functional(
             specs = signature.output_specs
             first = [v for s, v in zip(specs, outputs, strict=True) if s.kind in returned]
             places = _changed_names(torch, signature)
-            # Those of buffers first, in the order of the inputs.
+            # The new values of buffers come first, in the order of the inputs.
             own = torch.export.graph_signature.InputKind.USER_INPUT
             order = sorted(signature.input_specs, key=lambda spec: spec.kind is own)
             changed = [places[s.arg.name] for s in order if s.arg.name in places]

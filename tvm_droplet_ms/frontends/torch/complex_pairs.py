@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complex numbers as pairs of real ones, for the operators that spectra are made of."""
+"""Complex numbers as pairs of real numbers, for the operators of spectral transforms."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Pair:
-    """A complex tensor. ``parts``: the real and the imaginary part, along a last axis of two."""
+    """A complex tensor. ``parts``: its real and imaginary parts, along a last axis of extent 2."""
 
     parts: Any
 
 
 def call(torch: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call an operator of PyTorch on tensors and pairs; a pair where its result is complex.
+    """Call a PyTorch operator on tensors and pairs; a complex result is a ``Pair``.
 
-    Raises ``ModelError``, which names the operator, if it is not known for complex numbers.
+    Raises ``ModelError``, which names the operator, if it is not supported for complex numbers.
     """
     name = getattr(target, "__name__", str(target))
     args = [_paired(torch, arg) for arg in args]
@@ -52,14 +52,14 @@ def _paired(torch: Any, value: Any) -> Any:
 
 
 def _matrices(torch: Any, length: int, sign: int, dtype: Any) -> tuple[Any, Any]:
-    """The cosines and the sines of a discrete Fourier transform."""
+    """Return the cosine and sine matrices of a discrete Fourier transform."""
     turns = torch.arange(length)[:, None] * torch.arange(length) % length
     angle = (2 * math.pi / length) * turns.double()
     return angle.cos().to(dtype), (sign * angle.sin()).to(dtype)
 
 
 def _transformed(torch: Any, parts: Any, axis: int, sign: int) -> Any:
-    """The transform of pairs along one axis, as one product with a constant matrix."""
+    """Transform pairs along one axis by one product with a constant matrix."""
     length = parts.shape[axis]
     cosines, sines = _matrices(torch, length, sign, parts.dtype)
     real = torch.stack([cosines, sines], -1)
@@ -71,7 +71,7 @@ def _transformed(torch: Any, parts: Any, axis: int, sign: int) -> Any:
 
 
 def _norm(mode: int, count: int) -> float:
-    """The factor of PyTorch's ``fft_norm_mode``: none, by the root, by the count."""
+    """Return the factor of PyTorch's ``fft_norm_mode``: 1, 1 / sqrt(count), or 1 / count."""
     return (1.0, count**-0.5, 1.0 / count)[mode]
 
 
@@ -105,7 +105,7 @@ def _complex_to_real(torch: Any, x: Pair, axes: Sequence[int], mode: int, length
     last = axes[-1] % rank
     bins = length // 2 + 1
     cosines, sines = _matrices(torch, length, 1, parts.dtype)
-    # Bins between the first and the one of half the length stand for their conjugates, too.
+    # Bins between the first and the one at half the length also stand for their conjugates.
     weights = torch.full((bins, 1), 2.0, dtype=parts.dtype)
     weights[0] = 1.0
     if length % 2 == 0:
@@ -172,7 +172,7 @@ _OF_PAIRS: dict[str, Callable[..., Any]] = {
 
 
 def _along_axis(target: Any, x: Pair, axis: int = 0, *rest: Any, **kwargs: Any) -> Any:
-    """An operator whose second operand is an axis, or a list of them."""
+    """Call an operator whose second operand is an axis or a list of axes."""
     rank = x.parts.dim() - 1
     axes = [each % rank for each in axis] if isinstance(axis, list | tuple) else axis % rank
     result = target(x.parts, axes, *rest, **kwargs)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation, by PyTorch, of what does not depend on the inputs of an exported program.
+"""Evaluate the nodes of an exported program that do not depend on its inputs, by PyTorch.
 
-Masks, positions and relative position buckets are arithmetic on integers and booleans that
-PyTorch does once and TVM would compile; among them are operators that TVM lacks.
+Masks, positions and relative position buckets are integer and boolean arithmetic. PyTorch evaluates
+it once, where TVM would compile it. Some of its operators are missing in TVM.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 MOST_BYTES = 1 << 26
-"""Larger results are left to be computed."""
+"""Larger results are not folded."""
 
 _BY_SHAPE = {
     "full_like.default": lambda torch, node, value: torch.full_like(value, *node.args[1:2]),
     "ones_like.default": lambda torch, node, value: torch.ones_like(value),
     "zeros_like.default": lambda torch, node, value: torch.zeros_like(value),
 }
-"""Operators that ask their first operand for nothing but its shape and type."""
+"""Operators that use only the shape and type of their first operand."""
 
 _VIEWS = (
     "alias.default",
@@ -27,19 +27,19 @@ _VIEWS = (
     "unsqueeze.default",
     "view.default",
 )
-"""Operators that cost nothing in a compiled model, and would be memory here."""
+"""Operators that are free in a compiled model; folding them would take memory."""
 
 
 def constant(index: int) -> None:
-    """A constant of an imported program: the target of its node. It is never called."""
+    """The target of a node that stands for a constant; it is never called."""
     raise NotImplementedError
 
 
 def fold_constants(torch: Any, program: Any) -> list[Any]:
-    """Evaluate the nodes that depend on no input, and make constants of what is used of them.
+    """Evaluate the nodes that depend on no input, and return the used results.
 
-    The program is changed: nodes with the target ``constant`` hold the places of the results, which
-    are returned.
+    The program is changed in place: nodes with the target ``constant`` stand for the results and
+    hold their indices.
     """
     values = _parameters(program)
     folded = {}
@@ -57,7 +57,7 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
         if all(user in folded for user in node.users):
             continue
         if _name(node) in _VIEWS and any(each in values for each in node.all_input_nodes):
-            # It stays: its operand becomes the constant, or is a parameter.
+            # A view stays: its operand becomes a constant or is a parameter.
             del folded[node]
             continue
         with graph.inserting_before(node):
@@ -70,7 +70,7 @@ def fold_constants(torch: Any, program: Any) -> list[Any]:
 
 
 def _drop_settled_choices(graph: Any, values: Mapping[Any, Any]) -> None:
-    """Replace each ``where`` whose constant condition is true everywhere by what it takes."""
+    """Replace each ``where`` whose constant condition is all true by its first choice."""
     for node in graph.nodes:
         if _name(node) != "where.self" or node in values or node.args[0] not in values:
             continue
@@ -83,7 +83,7 @@ def _drop_settled_choices(graph: Any, values: Mapping[Any, Any]) -> None:
 
 
 def _parameters(program: Any) -> dict[Any, Any]:
-    """The values of the placeholders that are no inputs."""
+    """Return the values of the placeholders that are not inputs."""
     signature = program.graph_signature
     state: Mapping[str, Any] = {**program.constants, **program.state_dict}
     targets = {
@@ -96,7 +96,7 @@ def _parameters(program: Any) -> dict[Any, Any]:
 
 
 def _evaluated(torch: Any, node: Any, values: Mapping[Any, Any]) -> Any:
-    """The value of a node that depends on constants only, or None."""
+    """Return the value of a node that depends only on constants, or None."""
     if node.op != "call_function" or not _is_small(torch, node):
         return None
     name = _name(node)

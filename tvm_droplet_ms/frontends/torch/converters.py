@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of PyTorch that TVM's importer lacks, or takes for others."""
+"""PyTorch operators that TVM's importer lacks or imports incorrectly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def _args(importer: Any, node: Any) -> tuple[Any, ...]:
 
 
 def _extreme(reduce: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """``amax`` and ``amin``."""
+    """Return a converter of ``amax`` or ``amin``."""
 
     def convert(node: Any, importer: Any) -> Any:
         x, *rest = _args(importer, node)
@@ -31,7 +31,7 @@ def _extreme(reduce: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 def _extreme_with_place(
     reduce: Callable[..., Any], place: Callable[..., Any]
 ) -> Callable[[Any, Any], Any]:
-    """``max.dim`` and ``min.dim``: the values and where they are."""
+    """Return a converter of ``max.dim`` or ``min.dim``, to the values and their indices."""
 
     def convert(node: Any, importer: Any) -> Any:
         x, axis, *rest = _args(importer, node)
@@ -44,7 +44,7 @@ def _extreme_with_place(
 
 
 def _place(place: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """``argmax`` and ``argmin``."""
+    """Return a converter of ``argmax`` or ``argmin``."""
 
     def convert(node: Any, importer: Any) -> Any:
         return _inside(importer, importer._argmax_argmin(place)(node))
@@ -53,13 +53,13 @@ def _place(place: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def _inside(importer: Any, place: Any) -> Any:
-    """The place of an extreme. TVM finds -1 where all are the number that it begins with."""
+    """Clamp an extreme's index to 0: TVM returns -1 if all elements equal its initial value."""
     zero = relax.const(0, str(place.ty.dtype))
     return importer.block_builder.emit(relax.op.maximum(place, zero))
 
 
 def _max_pool(axes: int) -> Callable[[Any, Any], Any]:
-    """``max_pool2d_with_indices`` and of volumes: TVM's importer has zeros for the indices."""
+    """Return a converter of ``max_pool{axes}d_with_indices``: TVM's importer gives zero indices."""
 
     def convert(node: Any, importer: Any) -> Any:
         if all(user.args[1] == 0 for user in node.users):
@@ -87,9 +87,10 @@ def _max_pool(axes: int) -> Callable[[Any, Any], Any]:
 
 
 def _index(node: Any, importer: Any) -> Any:
-    """``x[:, :, i, j]``: TVM's importer takes it for each combination of i and j.
+    """Convert ``x[:, :, i, j]``: TVM's importer would combine each i with each j.
 
-    Where the indexed axes lie side by side, they are merged into one, and so are the indices.
+    The indexed axes are merged into one, and so are the indices. Axes that are not adjacent are
+    first moved to the front.
     """
     x, indices = _args(importer, node)
     axes = [axis for axis, index in enumerate(indices) if index is not None]
@@ -118,7 +119,7 @@ def _index(node: Any, importer: Any) -> Any:
 
 
 def _grid_sample(node: Any, importer: Any) -> Any:
-    """``grid_sampler_2d``: TVM's kernel wants the coordinates before the places."""
+    """Convert ``grid_sampler_2d``: TVM's kernel expects the coordinate axis before the others."""
     x, grid, method, padding, corners = _args(importer, node)
     emit = importer.block_builder.emit
     return emit(
@@ -134,7 +135,7 @@ def _grid_sample(node: Any, importer: Any) -> Any:
 
 
 def _convolution(node: Any, importer: Any) -> Any:
-    """``convolution``, whose transposed form over volumes TVM's importer lacks."""
+    """Convert ``convolution``: TVM's importer lacks transposed 3D convolutions."""
     x, weight, bias, stride, padding, dilation, transposed, more, groups = _args(importer, node)
     if not transposed or len(x.ty.shape) != 5:
         return importer._convolution(node)
@@ -150,11 +151,11 @@ def _convolution(node: Any, importer: Any) -> Any:
 
 
 _ITEM = "_local_scalar_dense.default"
-"""The number that a tensor without axes holds; TVM's importer makes an extent of it."""
+"""The operator that reads the number in a 0-d tensor; TVM's importer makes it an extent."""
 
 
 def _select(node: Any, importer: Any) -> Any:
-    """``x[:, i]``: TVM's kernel reads before the buffer where i counts from the end."""
+    """Convert ``x[:, i]``: TVM's kernel reads before the buffer for a negative i."""
     x, axis, index = _args(importer, node)
     emit = importer.block_builder.emit
     extent = getattr(x.ty.shape[axis % len(x.ty.shape)], "value", None)
@@ -177,7 +178,7 @@ def _select(node: Any, importer: Any) -> Any:
 
 
 def _scatter(reduction: str) -> Callable[[Any, Any], Any]:
-    """``scatter`` of a tensor or a number, and ``scatter_add``."""
+    """Return a converter of ``scatter`` with a tensor or a number, or of ``scatter_add``."""
 
     def convert(node: Any, importer: Any) -> Any:
         x, axis, index, values = _args(importer, node)
@@ -212,4 +213,4 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "select.int": _select,
     **{f"{kind}.input": recurrent.convert(kind) for kind in recurrent.KINDS},
 }
-"""By the name of the overload: called with the node and the importer; returns a Relax variable."""
+"""Converters by overload name: called with the node and the importer; returns a Relax variable."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's conversions of types, written out in an exported program.
+"""Make PyTorch's implicit type conversions explicit in an exported program.
 
-PyTorch converts operands of several types, and integers that a function of floats is asked of.
-TVM's importer does so for some operators, by rules of its own: a sum of booleans stays boolean.
+PyTorch converts operands of different types, and integer operands of floating-point functions.
+TVM's importer does so only for some operators and by its own rules: a sum of booleans stays
+boolean.
 """
 
 from typing import Any
@@ -26,10 +27,10 @@ _EQUALITY = {"eq": "not", "ne": "xor"}
 
 
 def write_out_types(torch: Any, program: Any) -> None:
-    """Insert a conversion into a program wherever PyTorch makes one.
+    """Insert a type conversion into a program wherever PyTorch converts implicitly.
 
-    Equality of booleans becomes ``not (a xor b)``: TVM's code generator compares them as floats
-    (``codegen_llvm.cc``). Other comparisons of booleans are made of bytes.
+    Equality of booleans becomes ``not (a xor b)``: TVM's code generator compares booleans as floats
+    (``codegen_llvm.cc``). Other comparisons of booleans are computed in ``uint8``.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):
@@ -51,7 +52,7 @@ def write_out_types(torch: Any, program: Any) -> None:
 
 
 def _computed_in(torch: Any, node: Any, name: str, overload: str) -> Any:
-    """The type that all operands of a node are converted to, or None."""
+    """Return the type that all operands of a node are converted to, or None."""
     result = node.meta["val"].dtype
     operands = _operands(node)
     types = {operand.dtype for operand in operands if isinstance(operand, torch.Tensor)}
@@ -71,7 +72,7 @@ def _computed_in(torch: Any, node: Any, name: str, overload: str) -> Any:
 
 
 def _operands(node: Any) -> list[Any]:
-    """The values of a node's operands: tensors without data, and numbers."""
+    """Return the values of a node's operands: fake tensors and numbers."""
     flat: list[Any] = []
     for argument in node.args:
         flat += argument if isinstance(argument, list | tuple) else [argument]
@@ -96,7 +97,7 @@ def _equality(torch: Any, graph: Any, node: Any, name: str) -> None:
     aten = torch.ops.aten
     with graph.inserting_before(node):
         if isinstance(other, bool | int | float):
-            # PyTorch compares with a number in the type of booleans only where it is one.
+            # PyTorch compares a boolean tensor with a number in boolean only if both are boolean.
             is_kept = bool(other) == (name == "eq")
             made = (
                 graph.call_function(aten.alias.default, (one,))

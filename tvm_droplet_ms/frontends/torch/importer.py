@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's importer of exported programs, held to PyTorch's shapes and types at every node."""
+"""TVM's importer of exported programs, checked against PyTorch's shapes and types at every node."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +17,11 @@ Converter = Callable[[Any], Any]
 
 
 class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
-    """The importer with operators that TVM's lacks.
+    """TVM's importer with additional operators and checks.
 
-    What a converter makes is compared with what PyTorch noted for the node when it exported the
-    program: another type is converted, another shape is an error. ``constants``: those of
-    ``fold_constants``.
+    The result of a converter is compared with the metadata that PyTorch recorded for the node at
+    export. A different type is converted; a different shape is an error. ``constants``: the result
+    of ``fold_constants``.
     """
 
     def __init__(self, torch: Any, constants: list[Any]) -> None:
@@ -30,17 +30,16 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
         super().__init__()
 
     def create_convert_map(self) -> dict[str, Converter]:
-        """TVM's converters and ours, by the name of the overload."""
+        """Return TVM's converters and this package's, by overload name."""
         converters = dict(super().create_convert_map())
         converters |= {name: self._ours(converter) for name, converter in CONVERTERS.items()}
         converters[constant.__name__] = self._held
         return {name: self._checked(converter) for name, converter in converters.items()}
 
     def refuse_unknown(self, program: Any) -> None:
-        """Refuse a program with an operator that has no converter.
+        """Raise ``ModelError`` if a program has operators without a converter.
 
-        Raises ``ModelError``: names the operators, and the line of the model that the first one
-        comes from.
+        The message names the operators and the model's source line of the first one.
         """
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         unknown = [node for node in nodes if node.target.__name__ not in self.convert_map]
@@ -63,7 +62,7 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
                 result = converter(node)
             except ModelError:
                 raise
-            # TVM raises AssertionError, NotImplementedError and others for what it lacks.
+            # TVM raises AssertionError, NotImplementedError and others for unsupported cases.
             except Exception as error:
                 raise ModelError(
                     f"TVM cannot import {_called(node)}{line_of(node)}: {first_line(error)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an exported program to Relax."""
+"""Import an exported program to Relax."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ def import_torch(
 ) -> ImportedModel:
     """Import an exported program, or export a module with its example inputs and import that.
 
-    PyTorch is the reference. Raises ``ModelError`` if example inputs are missing, the module cannot
-    be exported, the model draws random numbers, or the frontend lacks an operator. What a module
-    changes is returned as outputs.
+    PyTorch is the reference. Buffers and inputs that a module changes are returned as outputs.
+    Raises ``ModelError`` if example inputs are missing, the module cannot be exported, the model
+    draws random numbers, or the frontend lacks an operator.
     """
     torch = import_pytorch()
     notes: list[str] = []
@@ -51,7 +51,7 @@ def import_torch(
             program = retrace(torch, simple, fixed)
             simple = decompose(torch, program)
     except ModelError as error:
-        # The interpreter of PyTorch has added lines.
+        # PyTorch's interpreter has appended lines to the message.
         raise ModelError(first_line(error)) from error
     except Exception as error:
         raise ModelError(f"PyTorch cannot decompose the model: {first_line(error)}") from error
@@ -70,7 +70,7 @@ def import_torch(
 
 
 def _half_types(torch: Any, program: Any) -> list[str]:
-    """The narrow floating-point types that a program has."""
+    """Return the 16-bit floating-point types that a program uses."""
     types = {value.dtype for value in _values(torch, program)}
     return [name for name in ("float16", "bfloat16") if getattr(torch, name) in types]
 
@@ -80,7 +80,7 @@ def _has_complex(torch: Any, program: Any) -> bool:
 
 
 def _values(torch: Any, program: Any) -> list[Any]:
-    """A tensor without data for each result in a program."""
+    """Return a fake tensor for each result in a program."""
     nodes = program.graph_module.graph.nodes
     found = (torch.utils._pytree.tree_leaves(node.meta.get("val")) for node in nodes)
     return [value for leaves in found for value in leaves if isinstance(value, torch.Tensor)]
@@ -146,16 +146,16 @@ def _threads(torch: Any, count: int) -> Any:
 
 
 def _as_tensor(torch: Any, array: np.ndarray) -> Any:
-    """A tensor of the same shape, also without axes, and type, also bfloat16."""
+    """Convert an array to a tensor of the same shape and type, including 0-d and bfloat16."""
     whole = np.array(array, order="C")
     if str(whole.dtype) == "bfloat16":
-        # NumPy knows the type by the package ml_dtypes, PyTorch by its own name.
+        # NumPy has this type only through ml_dtypes, and PyTorch has its own.
         return torch.from_numpy(whole.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(whole)
 
 
 def _as_array(torch: Any, value: Any) -> np.ndarray:
-    """An array of an output: a tensor, that may require gradients, or a number."""
+    """Convert an output to an array: a tensor, which may require gradients, or a number."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     tensor = value.detach().cpu().resolve_conj().resolve_neg().contiguous()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch itself, its files, and its modules as exported programs."""
+"""Load PyTorch and its files, and export its modules."""
 
 import contextlib
 import logging
@@ -22,15 +22,15 @@ CACHE_NOTE = (
 
 
 def load_exported_program(path: str) -> "torch.export.ExportedProgram":
-    """Read a file of ``torch.export.save``. Raises ``ModelError`` if it holds no program."""
+    """Read a file of ``torch.export.save``. Raises ``ModelError`` if the file is not one."""
     torch = import_pytorch()
-    # PyTorch warns of a file that it cannot read with a traceback, and then raises an error.
+    # For a file that it cannot read, PyTorch logs a traceback and then raises an error.
     logger = logging.getLogger("torch.export")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # Of PyTorch about itself.
+            warnings.simplefilter("ignore", FutureWarning)  # PyTorch's own code causes these.
             return torch.export.load(path)
     except Exception as error:
         raise ModelError(
@@ -41,7 +41,7 @@ def load_exported_program(path: str) -> "torch.export.ExportedProgram":
 
 
 def import_pytorch() -> Any:
-    """The package ``torch``. Raises ``ModelError`` if it is missing."""
+    """Import and return the package ``torch``. Raises ``ModelError`` if it is missing."""
     try:
         import torch
     except ImportError as error:
@@ -50,17 +50,17 @@ def import_pytorch() -> Any:
 
 
 def line_of(node: Any) -> str:
-    """The place in a model's code that a node comes from, for a sentence."""
+    """Return the source line that a node comes from, for a message."""
     lines = (node.meta.get("stack_trace") or "").strip().splitlines()
     return f" ({lines[-1].strip()})" if lines else ""
 
 
 def unlifted(program: Any) -> Any:
-    """The module of an exported program, without the checks of its inputs' extents."""
+    """Return the module of an exported program, without the checks of its inputs' extents."""
     try:
         return program.module(check_guards=False)
     except TypeError:
-        # Before PyTorch 2.9 there was nothing to leave out.
+        # PyTorch before 2.9 has no such checks.
         return program.module()
 
 
@@ -69,8 +69,8 @@ def export_module(
 ) -> tuple[Any, list[str]]:
     """Export a module with its inputs: one, several by position, or several by keyword.
 
-    ``shapes``: those to export it for, where they are not those of the inputs. Returns what a user
-    should know too, in sentences. Raises ``ModelError`` if inputs are missing, the module is in
+    ``shapes``: the input shapes to export for, if they differ from the example inputs. Returns the
+    program and notes for the user. Raises ``ModelError`` if inputs are missing, the module is in
     training mode, or PyTorch cannot export it.
     """
     if not isinstance(module, torch.nn.Module):
@@ -118,7 +118,7 @@ def _arguments(torch: Any, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]
 
 
 def _without_caches(module: Any, stack: contextlib.ExitStack) -> bool:
-    """Ask models of transformers for no caches; says whether the module would have returned one."""
+    """Disable caches of ``transformers`` models; return whether the module would return one."""
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
     for config in configs.values():
         if getattr(config, "use_cache", False) is True:
@@ -126,7 +126,7 @@ def _without_caches(module: Any, stack: contextlib.ExitStack) -> bool:
     whole = getattr(module, "config", None)
     if getattr(whole, "use_cache", None) is not False:
         return False
-    # Encoders have the option, too: their configuration says that they are no decoders.
+    # Encoders have the option too, but their configuration says that they are not decoders.
     return bool(getattr(whole, "is_encoder_decoder", False) or getattr(whole, "is_decoder", True))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extents that an exported program leaves open, and example inputs of other shapes."""
+"""The dynamic extents of an exported program, and example inputs of other shapes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,17 +9,17 @@ from ..extents import DeclaredInput, Dims, Shapes, fits, named_extents, resolve_
 
 
 def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[str, list[int]]:
-    """The shapes of all inputs, from those that are given and the extents by name.
+    """Return the shapes of all inputs, from the given shapes and named extents.
 
-    An open extent has the name of its symbol in the program, such as ``s77``: ``torch.export``
+    A dynamic extent has the name of its symbol in the program, such as ``s77``: ``torch.export``
     drops the name of a ``Dim``. Raises ``ModelError`` as ``resolve_shapes`` does, and if an extent
-    is outside of the range that the program states.
+    is outside the range that the program states.
     """
     noted = {name: value.shape for name, value in _user_inputs(torch, program).items()}
     plain = [DeclaredInput(name, tuple(map(_name, shape))) for name, shape in noted.items()]
     known = named_extents(plain, shapes, dims)
     _check_ranges(program, known)
-    # An extent may be a term of others, such as 2*s77.
+    # An extent may be an expression of other extents, such as 2*s77.
     declared = [
         DeclaredInput(name, tuple(_value(extent, known) for extent in shape))
         for name, shape in noted.items()
@@ -28,9 +28,9 @@ def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[
 
 
 def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) -> Any:
-    """The example inputs of a program with other shapes; None if they have these already.
+    """Resize the example inputs of a program; return None if they already have the shapes.
 
-    Values are repeated, so that indices stay within what they index.
+    Values are repeated, so that indices stay in range.
     """
     leaves, structure = torch.utils._pytree.tree_flatten(examples)
     kind = torch.export.graph_signature.InputKind.USER_INPUT
@@ -39,7 +39,7 @@ def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) ->
         number: shapes[name]
         for number, (name, leaf) in enumerate(zip(names, leaves, strict=True))
         if name in shapes and isinstance(leaf, torch.Tensor)
-        # Another number of axes is refused where the program is looked at.
+        # A different rank is refused later, when the program is examined.
         if leaf.dim() == len(shapes[name]) and not fits(tuple(leaf.shape), shapes[name])
     }
     for number, shape in other.items():
@@ -55,7 +55,7 @@ def _resized(torch: Any, tensor: Any, shape: Sequence[int]) -> Any:
 
 
 def _user_inputs(torch: Any, program: Any) -> dict[str, Any]:
-    """A tensor without data for each input of a program that is a tensor."""
+    """Return a fake tensor for each tensor input of a program, by name."""
     kind = torch.export.graph_signature.InputKind.USER_INPUT
     names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
     return {
@@ -67,7 +67,7 @@ def _user_inputs(torch: Any, program: Any) -> dict[str, Any]:
 
 
 def _name(extent: Any) -> int | str | None:
-    """A number, the name of a symbol, or None for a term of symbols."""
+    """Return a number, the name of a symbol, or None for an expression of symbols."""
     if isinstance(extent, int):
         return extent
     return str(extent) if extent.node.expr.is_Symbol else None
@@ -84,7 +84,7 @@ def _value(extent: Any, known: Mapping[str, int]) -> int | str | None:
 def _check_ranges(program: Any, known: Mapping[str, int]) -> None:
     for symbol, allowed in program.range_constraints.items():
         value = known.get(str(symbol))
-        # PyTorch states 2 for any extent, and takes 0 and 1 as well.
+        # PyTorch states a lower bound of 2 for any dynamic extent, but also accepts 0 and 1.
         least = 0 if allowed.lower <= 2 else allowed.lower
         if value is not None and not least <= value <= allowed.upper:
             raise ModelError(

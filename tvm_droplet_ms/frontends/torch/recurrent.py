@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``torch.nn.LSTM``, ``GRU`` and ``RNN``: a kernel for each layer, however long the sequence.
+"""``torch.nn.LSTM``, ``GRU`` and ``RNN``: one kernel per layer for any sequence length.
 
-PyTorch's own decomposition writes out every step. The kernel is that of ONNX's operators, which
-order the gates in another way.
+PyTorch's own decomposition unrolls every step. The kernels are shared with ONNX's operators, which
+order the gates differently.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from tvm import relax
 from ..onnx.operators.nodes.recurrence.converters import Gru, Lstm, Rnn
 
 KEPT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
-"""Operators that are not decomposed, if no layer has projections."""
+"""Operators that are not decomposed unless a layer has projections."""
 
 
 class _Kind(NamedTuple):
-    """A cell of PyTorch beside ONNX's: the place of each of ONNX's gates in PyTorch's."""
+    """A PyTorch cell and ONNX's converter; ``gates``: PyTorch's index of each of ONNX's gates."""
 
     converter: Any
     gates: tuple[int, ...]
@@ -33,14 +33,14 @@ KINDS = {
 
 
 def has_projections(node: Any) -> bool:
-    """True if a node is an LSTM whose hidden state is narrower than its cell state."""
+    """Return whether a node is an LSTM whose hidden state is narrower than its cell state."""
     _, _, parameters, has_biases, *_ = node.args
     layers = int(node.args[4]) * (2 if node.args[7] else 1)
     return len(parameters) != (4 if has_biases else 2) * layers
 
 
 def convert(kind: str) -> Callable[[Any, Any], Any]:
-    """A converter of a recurrent operator, to its outputs and its last states."""
+    """Return a converter of a recurrent operator, to its outputs and its last states."""
 
     def converted(node: Any, importer: Any) -> Any:
         x, states, parameters, has_biases, layers, _, _, both, batch_first = importer.retrieve_args(
@@ -76,7 +76,7 @@ def _layer(
     parameters: Sequence[Any],
     directions: int,
 ) -> list[Any]:
-    """One layer: from (steps, batch, inputs) to (steps, batch, directions * hidden)."""
+    """Emit one layer: from (steps, batch, inputs) to (steps, batch, directions * hidden)."""
     emit = builder.emit
     cell = KINDS[kind]
     each = len(parameters) // directions
@@ -103,7 +103,7 @@ def _layer(
 
 
 def _gates(emit: Callable[[Any], Any], value: Any, order: Sequence[int]) -> Any:
-    """The rows of a weight, or a bias, with ONNX's order of gates."""
+    """Reorder the rows of a weight or bias to ONNX's order of gates."""
     hidden = int(value.ty.shape[0]) // len(order)
     if len(order) == 1:
         return value

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exported program traced again with other numbers: float32 for half, pairs for complex.
+"""Retrace an exported program with other types: float32 for half, pairs for complex.
 
-PyTorch's own export does the work: a module interprets the program, and that is exported.
+PyTorch's own export does the work: a module interprets the program, and this module is exported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
-    """True if a program leaves extents open, and ``shapes`` has all of them, and fits."""
+    """Return whether a program has dynamic extents and ``shapes`` fits and has all of them."""
     kind = torch.export.graph_signature.InputKind.USER_INPUT
     names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
     is_open = False
@@ -34,12 +34,11 @@ def leaves_open(torch: Any, program: Any, shapes: Shapes) -> bool:
 
 
 def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
-    """Export a decomposed program again, in real float32 numbers and of static shapes.
+    """Export a decomposed program again, with real float32 numbers and static shapes.
 
-    The new one takes the tensors of the program by keyword, in their types, and returns its outputs
-    one after the other, in theirs. In between it computes in float32 where the program computes in
-    float16 or bfloat16, and with a real and an imaginary part where that computes with complex
-    numbers.
+    The new program takes the tensor inputs by keyword and returns a flat tuple of the outputs, with
+    the types of the old program. Internally, it computes in float32 instead of float16 or bfloat16,
+    and with real and imaginary parts instead of complex numbers.
     """
     inner = unlifted(program)
     placeholders = {
@@ -50,7 +49,7 @@ def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
     kind = torch.export.graph_signature.InputKind.USER_INPUT
     specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind is kind]
     names = [spec.name for spec in specs]
-    # By keyword, for the names.
+    # Inputs are passed by keyword to keep their names.
     examples = {
         name: torch.zeros(tuple(_extents(noted, shapes.get(name))), dtype=noted.dtype)
         for name in names
@@ -63,14 +62,14 @@ def retrace(torch: Any, program: Any, shapes: Shapes) -> Any:
 
 
 def _extents(noted: Any, given: Sequence[int] | None) -> list[int]:
-    """The shape of an input: what the program says, else what is given, else an example."""
+    """Return an input's shape: static extents, then given ones, then those of the example."""
     given = given if given is not None and len(given) == len(noted.shape) else noted.shape
     pairs = zip(noted.shape, given, strict=True)
     return [int(extent if isinstance(extent, int) else other) for extent, other in pairs]
 
 
 def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[str, Any]) -> Any:
-    """A module that runs a program. ``fixed`` has the inputs that are no tensors."""
+    """Return a module that runs a program. ``fixed``: the values of non-tensor inputs."""
     half = (torch.float16, torch.bfloat16)
 
     def widened(value: Any) -> Any:
@@ -94,7 +93,7 @@ def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[s
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
             if getattr(target, "__name__", "").startswith("_assert"):
-                # Of types that are other ones here, or of extents.
+                # These assert types, which differ here, or extents.
                 return None
             if any(kwargs.get("dtype") is each for each in half):
                 kwargs = {**kwargs, "dtype": torch.float32}
@@ -119,6 +118,6 @@ def _interpreting(torch: Any, inner: Any, names: Sequence[str], fixed: Mapping[s
         for node in torch.utils._pytree.tree_leaves(output.args[0])
     ]
     module = Interpreting()
-    # ``eval()`` would ask the same of the program, which refuses.
+    # ``eval()`` would also call the program's ``eval()``, which raises.
     module.training = False
     return module

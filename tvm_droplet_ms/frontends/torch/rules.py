@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exported program in fewer, simpler operators."""
+"""Decompose an exported program into fewer, simpler operators."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from .recurrent import KEPT, has_projections
 
 
 def _unfold(torch: Any, x: Any, axis: int, size: int, step: int) -> Any:
-    """Windows along an axis. PyTorch's own rule is a view with strides, which TVM has not."""
+    """Return the windows along an axis. PyTorch's own rule uses a strided view, which TVM lacks."""
     axis = axis % x.dim()
     count = (x.shape[axis] - size) // step + 1
     if size == step:
@@ -24,12 +24,12 @@ def _unfold(torch: Any, x: Any, axis: int, size: int, step: int) -> Any:
 
 
 def _bounds(extent: int, count: int) -> list[tuple[int, int]]:
-    """The windows of an adaptive pooling (``AdaptiveMaxPooling2d.cpp``)."""
+    """Return the windows of an adaptive pooling (``AdaptiveMaxPooling2d.cpp``)."""
     return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
 
 
 def _adaptive_max_pool(torch: Any, x: Any, sizes: Sequence[int]) -> Any:
-    """Maxima of windows of several sizes, and their places in the flat image."""
+    """Return the maxima of windows of varying sizes, and their indices in the flat image."""
     spatial = x.shape[-len(sizes) :]
     flat = torch.arange(spatial.numel()).reshape(spatial)
     values, places = x, flat.expand(x.shape)
@@ -54,7 +54,7 @@ def _fold(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Any:
-    """``col2im``: the sum of overlapping windows, where PyTorch's own rule adds one by one."""
+    """Sum overlapping windows (``col2im``). PyTorch's own rule adds elements one by one."""
     windows = kernel[0] * kernel[1]
     counts = [
         (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
@@ -68,7 +68,7 @@ def _fold(
             rank = len(batch)
             order = [rank, rank + 3, rank + 1, rank + 4, rank + 2]
             return places.permute(*range(rank), *order).reshape(*batch, channels, *size)
-    # A transposed convolution puts each number of a window in its place.
+    # A transposed convolution puts each element of a window in its place.
     weight = torch.eye(windows, dtype=x.dtype).reshape(windows, 1, *kernel)
     spread = [(counts[i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 for i in range(2)]
     whole = torch.nn.functional.conv_transpose2d(
@@ -92,10 +92,10 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Attention, whose result is zero where everything is masked.
+    """Compute attention; rows where everything is masked give zero.
 
-    PyTorch's own rule looks for such rows in the scores; this one looks in the mask, which is
-    smaller, and often constant. The other one's strides fit batches of one only.
+    PyTorch's own rule finds such rows in the scores. This rule finds them in the mask, which is
+    smaller and often constant. The strides of PyTorch's rule also fit only batches of one.
     """
     if dropout > 0.0:
         return NotImplemented
@@ -120,10 +120,10 @@ def _attention(
 def _index_put(
     torch: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
 ) -> Any:
-    """``x[:, i, j] = values``: the indexed axes become one, and so do the indices.
+    """Compute ``x[:, i, j] = values``: merge the indexed axes into one, and also the indices.
 
-    TVM's importer adds no axes behind the last index. One row, such as that of a decoder's cache,
-    is chosen and not scattered: that is a loop without branches over all of ``x``.
+    TVM's importer does not add axes after the last index. A single row, such as that of a decoder's
+    cache, is written by ``where`` instead of a scatter: a loop without branches over all of ``x``.
     """
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     given = [indices[axis] for axis in axes]
@@ -159,7 +159,7 @@ def _index_put(
 def _masked(
     torch: Any, x: Any, axes: Sequence[int], given: Sequence[Any], values: Any, adds: bool
 ) -> Any:
-    """``x[mask] = values``: one value, or one for each place where a mask is true, in order."""
+    """Compute ``x[mask] = values``, with one value or one for each true element in order."""
     mask = given[0]
     if len(given) > 1 or axes[0]:
         raise ModelError(
@@ -168,7 +168,7 @@ def _masked(
         )
     rest = x.dim() - mask.dim()
     if values.dim() > rest and values.shape[0] != 1:
-        # The values are as many as the places: PyTorch raises an error for others.
+        # There are as many values as true elements: PyTorch raises an error otherwise.
         numbers = mask.flatten().to(torch.int64).cumsum(0) - 1
         of_place = values.index_select(0, numbers.clamp(0, values.shape[0] - 1))
         values = of_place.reshape(*mask.shape, *values.shape[1:])
@@ -177,7 +177,7 @@ def _masked(
 
 
 def _put(torch: Any, x: Any, axis: int, places: Any, values: Any, adds: bool) -> Any:
-    """``x`` with values at some places of an axis."""
+    """Return ``x`` with values at some places of an axis."""
     if not values.numel():
         return x.clone()
     column = [-1 if n == axis else 1 for n in range(x.dim())]
@@ -199,11 +199,11 @@ RULES: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention.default": _attention,
     "unfold.default": _unfold,
 }
-"""By the name of the overload; called with PyTorch before the operands."""
+"""Decomposition rules by overload name; each takes ``torch`` before the operands."""
 
 
 def decompose(torch: Any, program: Any) -> Any:
-    """Decompose a program by PyTorch's own rules and ours, into operators that TVM has."""
+    """Decompose a program by PyTorch's rules and ``RULES`` into operators that TVM supports."""
     table = torch.export.default_decompositions()
     for name, rule in RULES.items():
         packet, overload = name.split(".")
@@ -218,7 +218,7 @@ def decompose(torch: Any, program: Any) -> Any:
 
 
 def drop_what_computes_nothing(torch: Any, program: Any) -> None:
-    """Remove assertions, and inputs that are no tensors (None, numbers, flags), from a program."""
+    """Remove assertions and non-tensor inputs (None, numbers, flags) from a program."""
     graph = program.graph_module.graph
     for node in reversed(list(graph.nodes)):
         name = getattr(node.target, "__name__", "")
@@ -239,7 +239,7 @@ def drop_what_computes_nothing(torch: Any, program: Any) -> None:
 
 
 def refuse_random_numbers(torch: Any, program: Any) -> None:
-    """Refuse a program that draws random numbers where TVM would take constants."""
+    """Raise ``ModelError`` if a program draws random numbers, which would become constants."""
     for node in program.graph_module.graph.nodes:
         tags = getattr(node.target, "tags", ())
         if node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags:

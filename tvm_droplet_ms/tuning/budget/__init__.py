@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel to measure next, by the clock."""
+"""Choose the kernel to measure next, within a time budget."""

@@ -1,53 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time for batches, and for the steps after the first executable. Imports no TVM."""
+"""Time for batches, and for the steps after the first executable. Does not import TVM."""
 
 import math
 from dataclasses import dataclass
 
 SECS_PER_TRIAL = 0.35
-"""The seconds of wall clock that a trial takes, seen on two CPUs: proposal, build, measurement."""
+"""Wall-clock seconds of a trial (proposal, build, measurement), as measured on two CPUs."""
 
 LARGEST, SMALLEST = 8, 2
-"""A batch of fewer than 2 leaves a builder's second process idle; in one of more than 8 the last
-candidates know little of the first."""
+"""Limits of the batch size. A batch of fewer than 2 leaves the builder's second process idle. In a
+batch of more than 8, the last candidates learn little from the first."""
 
 TIMED_RUNS, FEWEST_TIMED_RUNS, TIMED_SECS = 15, 5, 2.0
-"""Runs of the final model that its latency is the median of: fewer of a slow one, to take no more
-than some seconds."""
+"""The final model's latency is the median of up to ``TIMED_RUNS`` runs. A slow model gets fewer,
+for about ``TIMED_SECS`` in total, but at least ``FEWEST_TIMED_RUNS``."""
 
 QUICK_SECS = 0.3
-"""Seconds that the fewest runs may take where no time is left: one run is often twice too long."""
+"""Seconds of timed runs that are allowed when no time is left: a single run often takes twice as
+long as the others."""
 
 GRACE_SECS = 7.0
-"""The seconds that a first executable may take beyond the time: a model without one is worth
-nothing."""
+"""The seconds by which a first executable may exceed the time: a run without one is worthless."""
 
 SPARE_BUILDS = 0.3
-"""The allowance of the last executable beyond the share of the first one that is built again."""
+"""Extra build time for the final executable, as a share of the first build, in addition to the
+share of kernels that are rebuilt."""
 
 EXPORTS = 5
-"""The time of writing and loading the last executable, in times of writing the first one: TVM
-copies the constants several times when it loads them."""
+"""The time to write and load the final executable, as a multiple of writing the first one: TVM
+copies the constants several times on loading."""
 
 CHECKS = 10
-"""Runs of the last executable that are not its latency: checks, and the times of its kernels."""
+"""Runs of the final executable besides the latency: for the checks and the kernel times."""
 
 MEASURED_SHARE, MEASURED_SHARE_ALONE = 0.25, 1.0
-"""The share of the time in which first picks are measured: before a search, and without one. The
-last executable has its time apart (``FirstCosts.ending_secs``)."""
+"""The shares of the time for measuring first picks: before a search, and without one. The time of
+the final executable is reserved separately (``FirstCosts.ending_secs``)."""
 
 LEAST_BUILD_SECS = 0.05
-"""The least seconds that a kernel is taken to compile in: objects may have been there already."""
+"""A lower bound on the assumed compile time of a kernel in seconds: some objects are cached."""
 
 CHOICE_SHARE = 0.15
-"""The share of the time that near-best schedules may take to be told apart inside the model."""
+"""The maximum share of the time for comparing near-best schedules inside the model."""
 
 
 def batch_size(secs: float, kernels: int) -> int:
-    """Half of the trials that there is time for, for each kernel, as a power of 2 within limits.
+    """Return the batch size: half of the affordable trials per kernel, as a bounded power of 2.
 
-    The first schedules of a kernel gain the most: where there is time for a few trials of each,
-    small batches reach more kernels.
+    The first schedules of a kernel gain the most. If there is time for only a few trials per
+    kernel, small batches reach more kernels.
     """
     size = LARGEST
     while size > SMALLEST and 2 * size * kernels * SECS_PER_TRIAL > secs:
@@ -57,7 +58,7 @@ def batch_size(secs: float, kernels: int) -> int:
 
 @dataclass(frozen=True)
 class FirstCosts:
-    """The first executable's kernels, and the seconds to compile it, to write it, and to run it."""
+    """The kernel count of the first executable, and the seconds to compile, write and run it."""
 
     kernels: int
     build_secs: float
@@ -65,9 +66,9 @@ class FirstCosts:
     run_secs: float
 
     def ending_secs(self, left: float) -> float:
-        """The seconds for building, checking and timing the last executable.
+        """Return the seconds to build, check and time the final executable.
 
-        Only kernels that get a batch in the seconds that are left are compiled again.
+        Only kernels that get a batch in the remaining seconds are recompiled.
         """
         count = max(1, self.kernels)
         batch_secs = SECS_PER_TRIAL * batch_size(left, count)
@@ -76,14 +77,14 @@ class FirstCosts:
         return secs + (timed_runs(self.run_secs) + CHECKS) * self.run_secs
 
     def choosing_secs(self, variants: int, rounds: int) -> float:
-        """The seconds to build some variants of the model and to time them in turns."""
+        """Return the seconds to build variants of the model and to time them in alternation."""
         return variants * (self.build_secs + 2 * rounds * self.run_secs)
 
 
 def timed_runs(secs: float, left: float = math.inf) -> int:
-    """How often to time a model whose run takes so many seconds; at least once.
+    """Return the number of timed runs for a model that takes ``secs`` per run; at least 1.
 
-    Half of the seconds that are left may be spent on it, and ``QUICK_SECS`` in any case.
+    The runs may take half of the ``left`` seconds, or ``QUICK_SECS`` if that is more.
     """
     runs = max(FEWEST_TIMED_RUNS, min(TIMED_RUNS, int(TIMED_SECS / secs)))
     if runs * secs > left / 2:
@@ -93,7 +94,7 @@ def timed_runs(secs: float, left: float = math.inf) -> int:
 
 
 def late_note(over: float) -> str:
-    """The note on a run whose first executable came so many seconds after its time was over."""
+    """Return the note on a run whose first executable came ``over`` seconds too late."""
     return (
         f"the model was compiled and checked {over:.1f} s after the time was over, and nothing "
         "was measured: its schedules are what the directory knew or the cost model predicts; pass "

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected gain of a further minute of tuning a whole model. Imports no TVM.
+"""The expected gain of a further minute of tuning a whole model. Does not import TVM.
 
-Each kernel's next trials are forecast as those of a single kernel are (``stopping.forecast``); the
-trials of the minute go, batch by batch, where they are expected to take most seconds off the model.
+The gain of each kernel's next trials is forecast as in single-kernel tuning
+(``stopping.forecast``). Each batch of the minute goes to the kernel with the largest expected gain
+in model seconds.
 """
 
 import math
@@ -14,9 +15,9 @@ from ...search_strategy.stopping import AHEAD, forecast
 from .ending import LARGEST, SECS_PER_TRIAL
 
 LOW, HIGH = 0.1, 2.1
-"""The interval that the gain lies in with a probability of 80%, in times of the forecast. In 14
-recorded runs of eight models the next 20 to 60 seconds gained 2.2%, where 2.2% was forecast, and
-the interval held in 79% of 94 moments (2026-11-27, ``python training/forecast.py models``)."""
+"""The 80% interval of the gain, as multiples of the forecast. In 14 recorded runs of eight models,
+the next 20 to 60 seconds gained 2.2% with a forecast of 2.2%, and the interval covered 79% of 94
+moments (2026-11-27, ``python training/forecast.py models``)."""
 
 _MINUTE = 60.0
 
@@ -26,22 +27,22 @@ class Kernel(Protocol):
 
     @property
     def secs(self) -> float:
-        """The seconds of all its calls in one run of the model."""
+        """Total seconds of its calls in one run of the model."""
 
     @property
     def roofline_share(self) -> float:
-        """The share of these that the roofline allows."""
+        """The roofline seconds as a share of ``secs``."""
 
     @property
     def trials(self) -> int:
-        """Its schedules that were measured."""
+        """Number of its measured schedules."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a further minute is expected to take off the model's time, as a share of it.
+    """The expected gain of a further minute, as a share of the model's time.
 
-    ``low``, ``high``: the gain lies between them with a probability of 80%.
+    ``low``, ``high``: the 80% interval of the gain.
     """
 
     gain: float
@@ -58,8 +59,8 @@ class Outlook:
 def outlook(kernels: Sequence[Kernel], model_secs: float, secs: float = _MINUTE) -> Outlook:
     """Forecast the gain of further seconds.
 
-    ``kernels``: those that can be tuned. ``model_secs``: the time of all kernels, those that cannot
-    be tuned included.
+    ``kernels``: the tunable kernels. ``model_secs``: the time of all kernels, including kernels
+    that cannot be tuned.
     """
     if not kernels or not model_secs > 0.0:
         return Outlook(0.0, 0.0, 0.0)
@@ -67,7 +68,7 @@ def outlook(kernels: Sequence[Kernel], model_secs: float, secs: float = _MINUTE)
     trials = [kernel.trials for kernel in kernels]
 
     def expected(number: int) -> float:
-        """The seconds that the next batch of a kernel is expected to take off."""
+        """Return the expected gain of a kernel's next batch in seconds."""
         kernel = kernels[number]
         ahead = forecast(trials[number], 1.0 - kernel.roofline_share)
         return (kernel.secs - gained[number]) * ahead.gain * LARGEST / AHEAD

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of the task that is measured next. Imports no TVM.
+"""The choice of the task to measure next. Does not import TVM.
 
-The rule, for a model whose kernels are tasks:
+The rule for a model whose kernels are tasks:
 
-1. Every task of which no time is known is visited once, in the order of its weight times its
-   roofline: the seconds of the model that are surely spent in it.
-2. Then the batch goes where it is expected to take most seconds off the model per second of wall
-   clock: the weight of the task, times what is left between its best time and its roofline, times
-   the share of that which its last batches closed, over the seconds that its batches take.
+1. Every task without a known time is visited once, in descending order of its weight times its
+   roofline. This product is a lower bound on the task's seconds in the model.
+2. After that, a batch goes to the task with the largest expected gain in model seconds per
+   wall-clock second. The gain is the weight of the task, times the gap between its best time and
+   its roofline, times the share of the gap that its last batches closed. The gain is divided by the
+   seconds of a batch.
 
-A task without progress for long rests, one near its roofline soon: it is asked again only when all
-others rest too.
+A task rests after a long time without progress, or sooner if it is near its roofline. Resting tasks
+are chosen only when all tasks rest.
 """
 
 import math
@@ -22,38 +23,39 @@ NEAR, NEAR_PATIENCE = 1.05, 3
 """A task within this factor of its roofline rests after this many batches without progress."""
 
 LEAST_LEFT = 0.03
-"""The least share of its best time that is expected to be left to a task: the roofline is an
+"""The minimum assumed gap to the roofline, as a share of the best time: the roofline is an
 estimate, which some kernels beat."""
 
 EXPECTED_SHARE = 0.3
-"""The share of what is left to the roofline that a task's first batch is expected to close; the
-n-th batch closes an n-th of it."""
+"""The share of the gap to the roofline that a task's first batch is expected to close; the n-th
+batch is expected to close 1/n of this share."""
 
 EXPECTED_WEIGHT, WINDOW = 2.0, 3
-"""The batches that the expectation counts as, beside a task's latest ones."""
+"""The weight of the expected share, in batches, and the number of latest batches that are averaged
+with it."""
 
 PROGRESS = 0.005
-"""The least relative improvement that counts as progress; timings scatter by more."""
+"""The minimum relative improvement that counts as progress; timing noise is larger."""
 
 PATIENCE, PATIENCE_SHARE = 48, 0.5
 """A task rests after this many batches without progress, or this share of its batches if that is
 more."""
 
 LATEST_COSTS = 3
-"""The batches of a task whose mean cost is expected of its next one, without the first: that one is
-larger, and samples the task's design space."""
+"""The number of latest batches whose mean cost predicts the cost of a task's next batch. The first
+batch is excluded: it is larger, and samples the task's design space."""
 
 
 @dataclass(frozen=True)
 class Stake:
-    """The calls of a task's kernel in a run of the model, and the kernel's roofline in seconds."""
+    """The number of a kernel's calls in a run of the model, and its roofline in seconds."""
 
     weight: float
     bound_secs: float
 
     @property
     def secs(self) -> float:
-        """The seconds of one run of the model that the kernel takes at least."""
+        """A lower bound on the kernel's seconds in one run of the model."""
         return self.weight * self.bound_secs
 
 
@@ -77,7 +79,7 @@ class _Progress:
             self.quiet = 0
         else:
             self.quiet += 1
-        # The first times say nothing about how fast they improve.
+        # The first time of a task does not show a rate of improvement.
         if not math.isinf(before):
             left = before - self.stake.bound_secs
             closed = (before - self.best_secs) / left if left > 0 else 0.0
@@ -85,7 +87,7 @@ class _Progress:
 
     @property
     def share(self) -> float:
-        """The share of what is left that the next batch is expected to close."""
+        """The share of the gap to the roofline that the next batch is expected to close."""
         expected = EXPECTED_SHARE / (self.batches + 1)
         return (EXPECTED_WEIGHT * expected + sum(self.closed)) / (
             EXPECTED_WEIGHT + len(self.closed)
@@ -93,23 +95,23 @@ class _Progress:
 
     @property
     def gain(self) -> float:
-        """The seconds that the next batch is expected to take off the model."""
+        """The expected gain of the next batch in model seconds."""
         if math.isinf(self.best_secs):
-            # As if the first valid time were twice the roofline.
+            # Assume that the first valid time is twice the roofline.
             return self.stake.secs * self.share
         left = max(self.best_secs - self.stake.bound_secs, LEAST_LEFT * self.best_secs)
         return self.stake.weight * left * self.share
 
     @property
     def rests(self) -> bool:
-        """True if the task has made no progress for long."""
+        """Whether the task has made no progress for a long time."""
         if self.best_secs <= NEAR * self.stake.bound_secs and self.quiet >= NEAR_PATIENCE:
             return True
         return self.quiet >= max(PATIENCE, PATIENCE_SHARE * self.batches)
 
 
 class Priorities:
-    """Chooses the task of each batch; where all tasks rest, they go on by the same rule.
+    """Chooses the task of each batch. If all tasks rest, the same rule applies to all.
 
     Raises ``ValueError`` if a weight or a roofline is not positive and finite.
     """
@@ -123,35 +125,34 @@ class Priorities:
         self._tasks = [_Progress(stake) for stake in stakes]
 
     def know(self, task: int, best_secs: float) -> None:
-        """Take over the time of an earlier run, or of a first pick: it then counts as visited."""
+        """Record the time of an earlier run or a first pick; the task then counts as visited."""
         self._tasks[task].best_secs = min(self._tasks[task].best_secs, best_secs)
 
     def tell(self, task: int, best_secs: float, cost_secs: float) -> None:
-        """Take the result of a batch.
+        """Record the result of a batch.
 
         ``task``: the index of the task. ``best_secs``: the best time of the batch in seconds;
-        infinity if no measurement succeeded. ``cost_secs``: the seconds of wall clock that the
-        batch took.
+        infinity if no measurement succeeded. ``cost_secs``: the wall-clock seconds of the batch.
         """
         self._tasks[task].tell(best_secs, cost_secs)
 
     def end(self, task: int) -> None:
-        """Leave out a task whose search has ended."""
+        """Exclude a task whose search has ended."""
         self._tasks[task].ended = True
 
     def rests(self, task: int) -> bool:
-        """True if a task has made no progress for long."""
+        """Return whether a task has made no progress for a long time."""
         return self._tasks[task].rests
 
     def best_secs(self, task: int) -> float:
-        """The best time of a task in seconds; infinity before it has one."""
+        """Return the best time of a task in seconds; infinity before it has one."""
         return self._tasks[task].best_secs
 
     def next(self, secs_left: float = math.inf, busy: Collection[int] = ()) -> int | None:
-        """Choose the task of the next batch; None where none is to be measured any more.
+        """Choose the task of the next batch; None if no task is left to measure.
 
-        A batch that is expected to take longer than the seconds that are left is not chosen, nor
-        are ``busy`` tasks.
+        ``busy`` tasks are not chosen, nor are tasks whose next batch is expected to take more than
+        ``secs_left``.
         """
         open_tasks = [
             task
@@ -165,11 +166,11 @@ class Priorities:
         return max(active, key=lambda task: (self.rate(task), -task), default=None)
 
     def cost(self, task: int) -> float:
-        """The seconds that the next batch of a task is expected to take; 0 where nothing is known.
+        """Return the expected seconds of a task's next batch; 0 if nothing is known.
 
-        A task without a batch is expected to take what first batches take, and one without a second
-        batch what those of other tasks take: the first batch of a run may have waited for its
-        workers.
+        Without any batch of the task, this is the median over the first batches of all tasks. With
+        only one, it is the median over the later batches of other tasks: the first batch of a run
+        may have waited for its workers.
         """
         costs = self._tasks[task].costs
         if len(costs) > 1:
@@ -180,7 +181,7 @@ class Priorities:
         return median(pool) if pool else 0.0
 
     def rate(self, task: int) -> float:
-        """The expected gain of a task's next batch, in model seconds per second of wall clock."""
+        """Return the expected gain of a task's next batch, in model seconds per wall second."""
         return self._tasks[task].gain / max(self.cost(task), 1e-9)
 
     @staticmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ClockScheduler: a MetaSchedule task scheduler that knows how much time is left."""
+"""ClockScheduler: a MetaSchedule task scheduler with a time budget."""
 
 import math
 import time
@@ -23,7 +23,7 @@ END = -1
 
 @dataclass
 class TaskEffort:
-    """The trials, failures included, the batches and the seconds that a run spent on one task."""
+    """The trials (including failures), batches and seconds that a run spent on one task."""
 
     trials: int = 0
     batches: int = 0
@@ -31,11 +31,11 @@ class TaskEffort:
 
 
 class TuningClock:
-    """Times the batches of a run, and says when it ends.
+    """Times the batches of a run and decides when it ends.
 
-    A batch that is expected to take longer than what is left to the deadline is not begun.
-    ``why_ended`` is "time", "stopped", or "converged" where no task was left to measure; empty
-    while the run goes on, and where the trials were spent.
+    A batch does not start if it is expected to exceed the deadline. ``why_ended`` is "time",
+    "stopped", or "converged" if no task was left to measure. It is empty while the run continues,
+    and if the trials were spent.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class TuningClock:
         self._joining = math.nan
 
     def next(self, busy: Collection[int] = ()) -> int | None:
-        """The task of the next batch, whose time begins to run; None at the end of the run.
+        """Choose the task of the next batch and start its time; None at the end of the run.
 
-        Beside ``busy`` tasks, None says only that no other task is to be measured.
+        With ``busy`` tasks, None only means that no other task should be measured now.
         """
         left = self._deadline - self._clock()
         if self._should_stop():
@@ -80,18 +80,18 @@ class TuningClock:
         return task
 
     def send(self, task: int) -> None:
-        """A task's batch is proposed and built, and begins to be measured.
+        """Mark a task's batch as built, at the start of its measurement.
 
-        What follows costs the task nothing until ``join``: other batches are proposed meanwhile.
+        The time from here to ``join`` is not charged to the task: other batches are proposed then.
         """
         self._sent[task] = self._clock()
 
     def join(self) -> None:
-        """From now on nothing is done but to wait for results."""
+        """Mark the start of waiting for results."""
         self._joining = self._clock()
 
     def finish(self, task: int, results: Sequence[RunnerResult]) -> None:
-        """Take the results of a task's batch."""
+        """Record the results of a task's batch."""
         now = self._clock()
         cost = now - self._began.pop(task)
         if task in self._sent:
@@ -104,19 +104,19 @@ class TuningClock:
         self._priorities.tell(task, min(map(mean, times), default=math.inf), cost)
 
     def end(self, task: int) -> None:
-        """Leave out a task whose search has ended."""
+        """Exclude a task whose search has ended."""
         self._priorities.end(task)
 
 
 @derived_object
 class ClockScheduler(PyTaskScheduler):
-    """Measures the kernels of a model in the order that a ``TuningClock`` says.
+    """Measures the kernels of a model in the order that a ``TuningClock`` chooses.
 
-    The loop is TVM's own: only the choice of the next task is overridden. (A ``tune`` or a
-    ``join_running_task`` in Python would not work in TVM 0.27: the first is not given the size of a
-    batch, and the second calls itself.) One batch may be measured while the next one, of another
-    task, is proposed: where the runner returns before it has measured (``measure.background``). The
-    task of a batch is then chosen without the results of the one before.
+    The tuning loop is TVM's own: only the choice of the next task is overridden. (Overriding
+    ``tune`` or ``join_running_task`` in Python does not work in TVM 0.27: the first does not
+    receive the batch size, and the second calls itself.) If the runner returns before it has
+    measured (``measure.background``), a batch of another task is proposed during the measurement.
+    Its task is then chosen without the results of the current batch.
     """
 
     def __init__(self, clock: TuningClock) -> None:
@@ -127,9 +127,9 @@ class ClockScheduler(PyTaskScheduler):
         self._measuring: int | None = None
 
     def next_task_id(self) -> int:
-        """Choose the task of the next batch, while the one before is measured; -1 ends the run."""
+        """Choose the next batch's task during the current measurement; -1 ends the run."""
         sent, self._sent = self._sent, None
-        # TVM terminates a task whose strategy has nothing more to propose.
+        # TVM terminates a task whose strategy has no more proposals.
         if sent is not None and self._outer().tasks_[sent].is_terminated:
             self._timing.end(sent)
             sent = None
@@ -139,14 +139,14 @@ class ClockScheduler(PyTaskScheduler):
         self._measuring = sent
         following = self._timing.next(() if sent is None else (sent,))
         if following is None:
-            # No other task is worth a batch: perhaps this one is, once its results are known.
+            # No other task is worth a batch. This task may be, once its results are known.
             self._join()
             following = self._timing.next()
         self._sent = following
         return END if following is None else following
 
     def _join(self) -> None:
-        """Wait for the batch that is measured."""
+        """Wait for the batch that is being measured."""
         if self._measuring is not None:
             self._timing.join()
             scheduler: TaskScheduler = self._outer()
@@ -156,7 +156,7 @@ class ClockScheduler(PyTaskScheduler):
 
 @derived_object
 class TellClock(PyMeasureCallback):
-    """Tells a ``TuningClock`` the results of each batch."""
+    """Passes the results of each batch to a ``TuningClock``."""
 
     def __init__(self, clock: TuningClock) -> None:
         """Constructor"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune the tasks of a model until the clock runs out."""
+"""Tune the tasks of a model until the time runs out."""
 
 import math
 import time
@@ -32,12 +32,12 @@ from .priorities import Priorities, Stake
 from .scheduler import ClockScheduler, TaskEffort, TellClock, TuningClock
 
 _UNLIMITED = 2**30
-"""The trials where only the clock ends the run."""
+"""The trial limit if only the deadline ends the run."""
 
 
 @dataclass(frozen=True)
 class TaskRow:
-    """The outcome of one task, its best time including those that were known before."""
+    """The outcome of one task; its best time includes earlier known times."""
 
     name: str
     best_secs: float
@@ -53,7 +53,7 @@ class TuningRun:
 
     @property
     def trials(self) -> int:
-        """The candidates that were measured."""
+        """Number of measured candidates."""
         return sum(row.effort.trials for row in self.rows)
 
 
@@ -78,20 +78,20 @@ def tune_tasks_by_clock(
     first_secs: Mapping[int, float] | None = None,
     seed: int = 0,
 ) -> TuningRun:
-    """Tune the tasks of a model until the clock runs out.
+    """Tune the tasks of a model until the time runs out.
 
-    Tasks that are scheduled already are left out. The run goes on from the records of ``database``.
-    Raises ``ValueError`` if there is neither a deadline nor a limit of the trials.
+    Tasks that are already scheduled are skipped. The run continues from the records of
+    ``database``. Raises ``ValueError`` if there is neither a deadline nor a limit on the trials.
 
     - ``strategy``: each task gets a clone of it.
-    - ``deadline``: when to end, by ``clock``. It is exceeded by no more than a batch.
-    - ``max_trials``: those of all tasks together; exceeded by less than a batch.
-    - ``should_stop``: asked before each batch; once it says True, the run ends.
+    - ``deadline``: when to end, in the time of ``clock``. It is exceeded by at most one batch.
+    - ``max_trials``: the limit for all tasks together; exceeded by less than one batch.
+    - ``should_stop``: called before each batch; the run ends when it returns True.
     - ``make_priorities``: makes the rule that chooses the task of each batch; called as
       ``Priorities``.
-    - ``callbacks``: told each batch, after TVM's own.
-    - ``first_secs``: the seconds of a call of the kernels as they are, by the structural hashes of
-      their workloads.
+    - ``callbacks``: called after each batch, after TVM's own callbacks.
+    - ``first_secs``: the current seconds per call of the kernels, by the structural hashes of their
+      workloads.
     """
     if math.isinf(deadline) and max_trials is None:
         raise ValueError("neither deadline nor max_trials is given: the run would not end")
@@ -155,7 +155,7 @@ def tune_tasks_by_clock(
 def _with_bounds(
     tasks: Sequence[ExtractedTask], rates: MachineRates
 ) -> tuple[list[ExtractedTask], list[float]]:
-    """The tasks that can be tuned, and their rooflines in seconds."""
+    """Return the tunable tasks and their rooflines in seconds."""
     tunable, bounds = [], []
     for task in tasks:
         if is_scheduled(task):
@@ -163,7 +163,7 @@ def _with_bounds(
         reason = why_not_tunable(task)
         bound = None if reason else task_bound(task.dispatched[0], rates)
         if bound is None:
-            # TVM's scheduler counts the work of each task too, and fails with all of them.
+            # TVM's scheduler also counts the work of each task, and would fail for all tasks.
             reason = reason or "TVM cannot count its work"
             logger.warning("%s is not tuned: %s", task.task_name, reason)
             continue
@@ -175,10 +175,10 @@ def _with_bounds(
 def with_design_space(
     tasks: Sequence[ExtractedTask], space: str = FROM_TARGET
 ) -> tuple[list[ExtractedTask], list[str]]:
-    """The tasks for which TVM's rules make design spaces, and the names of the others.
+    """Return the tasks for which TVM's rules make design spaces, and the names of the others.
 
-    ``ReverseComputeAt`` raises in ``multi_level_tiling.cc`` where what follows a sum reads another
-    result too, such as in ``x - mean(x, 0) - mean(x - mean(x, 0), 1)``.
+    ``ReverseComputeAt`` raises in ``multi_level_tiling.cc`` if the consumer of a sum also reads
+    another result, as in ``x - mean(x, 0) - mean(x - mean(x, 0), 1)``.
     """
     kept, names = [], []
     with fast_tune_contexts():
@@ -203,11 +203,11 @@ def with_design_space(
 def in_whole_batches(
     run: Callable[[int, int | None], TuningRun], size: int, trials: int | None
 ) -> tuple[int, str]:
-    """Run until the trials are spent; what no whole batch is left of is one of its own.
+    """Run until the trials are spent; a remainder of less than a batch is its own batch.
 
-    ``run`` measures batches of at most so many schedules, until there are as many as its second
-    argument: so few that the last batch, which may be a whole one, does not exceed the trials.
-    Returns the schedules that were measured, and why the last run ended.
+    ``run`` takes the batch size and a minimum number of schedules. It measures batches until it
+    reaches the minimum, which is low enough that a full last batch does not exceed the trials.
+    Returns the number of measured schedules, and why the last run ended.
     """
     if trials is None:
         only = run(size, None)

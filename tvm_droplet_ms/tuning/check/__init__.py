@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's outputs compared with the reference, and the schedules that change them."""
+"""Compare a model's outputs with the reference, and find the schedules that change them."""

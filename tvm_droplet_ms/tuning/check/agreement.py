@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executables whose outputs agree with the reference, without what changes them."""
+"""Executables whose outputs agree with the reference, without steps that change the outputs."""
 
 import logging
 import math
@@ -32,20 +32,20 @@ from .output_check import OutputCheck
 logger = logging.getLogger(__name__)
 
 Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
-"""Prepares the imported module with some passes: the graph, and its kernels with schedules."""
+"""Apply passes to the imported module; return the graph, and its kernels with schedules."""
 
 AGAIN_SECS = 3.0
-"""The seconds before the deadline at which kernels that are not compiled lose their schedules: with
-the grace beyond it, there are 10 for compiling them without. Half of the time is always left to the
-schedules."""
+"""Kernels that are not compiled this many seconds before the deadline lose their schedules. With
+the grace after the deadline, 10 seconds remain to compile them without schedules. Compiling with
+schedules always gets at least half of the time."""
 
 SEARCH_SHARE = 0.5
-"""The share of the time that is left in which what changes the outputs is looked for."""
+"""The share of the remaining time for finding the cause of changed outputs."""
 
 
 @dataclass(frozen=True)
 class Executable:
-    """An executable whose outputs agree, and the seconds that compiling it took."""
+    """An executable, its graph and kernels, and the seconds of compiling it."""
 
     graph: IRModule
     kernels: ModelKernels
@@ -56,12 +56,12 @@ class Executable:
 class Agreement:
     """Makes executables of a model that agree with its reference.
 
-    Where the outputs differ, this is the order of the questions. Is it rounding, by a float64 run
-    (``Judgment``)? Is TVM's import another function already? Do the kernels agree without
-    schedules? Then schedules are at fault, and bisection finds which; otherwise graph passes are.
-    Where the time is too short for an answer, all schedules or all passes are left out. A graph
-    pass that raises is left out at once (``guarded``), and so is the first schedule of a kernel
-    that is not compiled in time.
+    If the outputs differ, three causes are tested in this order. First, a float64 run tests for
+    rounding and for a wrong import (``Judgment``). Second, if the kernels agree without schedules,
+    bisection finds the wrong schedules. Third, bisection finds a wrong graph pass. If the time is
+    too short for an answer, all schedules or all passes are left out. A graph pass that raises is
+    left out at once (``guarded``), and so is the first schedule of a kernel that is not compiled in
+    time.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Agreement:
         self._deadline = math.inf
 
     def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
-        """Prepare and build, without what makes the outputs differ.
+        """Prepare and build a model, without passes or schedules that change the outputs.
 
-        Raises ``ModelError`` if TVM's import computes something else than the reference, or the
-        time is too short to find an executable whose outputs agree; ``RoundingError`` if a model
-        of bfloat16 does not agree.
+        Raises ``ModelError`` if TVM's import disagrees with the reference, or if the time is too
+        short to find an executable whose outputs agree. Raises ``RoundingError`` if a bfloat16
+        model does not agree.
         """
         skipped: list[str] = []
         self._deadline = stop.deadline
@@ -117,10 +117,10 @@ class Agreement:
     def last(
         self, chosen: ModelKernels, direct: ModelKernels, first: CompiledModel, stop: StopRequest
     ) -> tuple[ModelKernels, CompiledModel]:
-        """The kernels with what was measured, and their executable that gives no other outputs.
+        """Return the kernels with measured schedules, and an executable whose outputs agree.
 
-        ``direct``: the kernels without Winograd convolutions, of which ``first`` is the first
-        executable, which is returned where no other one agrees.
+        ``direct``: the kernels without Winograd convolutions. ``first``: their first executable,
+        which is returned if no other one agrees.
         """
         if chosen is not direct:
             why = (
@@ -148,7 +148,7 @@ class Agreement:
         return direct, first
 
     def agrees(self, compiled: CompiledModel) -> bool:
-        """True if the outputs are those of the reference."""
+        """Return whether the outputs agree with the reference."""
         with self._parts("check"):
             return self._check.agrees(compiled)
 
@@ -157,7 +157,7 @@ class Agreement:
             return kernels.compile(late_at=late_at)
 
     def _compile_last(self, kernels: ModelKernels) -> CompiledModel:
-        """Compile what was measured; what the compiler refuses has its first schedule again."""
+        """Compile the measured schedules; refused or late kernels get their first ones back."""
         try:
             return self._compile(kernels, self._deadline + GRACE_SECS)
         except LateKernelsError as error:
@@ -176,10 +176,10 @@ class Agreement:
         return Executable(graph, kernels, compiled, time.monotonic() - start)
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
-        """True if the import agrees, and a float64 run says that the difference is rounding.
+        """Return whether the difference is rounding, according to ``Judgment``.
 
-        It is asked after Ctrl-C too, and where it ends within the grace: an executable that is
-        there is worth more than another one to compile.
+        This also runs after Ctrl-C, and after the deadline if it ends within the grace: an existing
+        executable is worth more than another one that must be compiled.
         """
         if naive_secs(made.kernels.tasks) > stop.left + GRACE_SECS:
             raise self._too_late(made.compiled)
@@ -196,7 +196,7 @@ class Agreement:
     def _search(
         self, made: Executable, prepare: Prepare, skipped: Sequence[str], clock: SearchClock
     ) -> tuple[Executable | None, str]:
-        """An executable that agrees, or the name of a pass that changes the outputs."""
+        """Return an executable that agrees, or the name of a pass that changes the outputs."""
         found = without_wrong_schedules(made.kernels, self._check, clock, self._note)
         if found is not None:
             return Executable(made.graph, made.kernels, found, made.build_secs), ""
@@ -214,14 +214,14 @@ class Agreement:
         return self._untouched(made), ""
 
     def _without_passes(self, made: Executable, prepare: Prepare) -> Executable:
-        """The import with schedules where that agrees, or without any."""
+        """Return the import without passes: with schedules if that agrees, otherwise untouched."""
         plain = self._make_or_leave(made, prepare, [name for name, _ in self._passes])
         return plain if self.agrees(plain.compiled) else self._untouched(made)
 
     def _make_or_leave(
         self, before: Executable, prepare: Prepare, skipped: Collection[str]
     ) -> Executable:
-        """The model without some passes; the untouched import where the time is too short."""
+        """Return the model without some passes, or the untouched import after a ``ModelError``."""
         try:
             return self._make(prepare, skipped)
         except ModelError as error:
@@ -246,7 +246,7 @@ class Agreement:
     def _wrong_pass(
         self, kernels: ModelKernels, skipped: Collection[str], clock: SearchClock
     ) -> str:
-        """The pass that makes the outputs differ; empty where none does."""
+        """Return the pass that changes the outputs; empty if there is none."""
         passes = [(name, step) for name, step in self._passes if name not in skipped]
 
         def agrees(count: int) -> bool:
@@ -267,7 +267,7 @@ def _late_at(deadline: float) -> float:
 
 
 def _refused(names: Sequence[str]) -> str:
-    """The start of a sentence about kernels whose schedules could not be compiled."""
+    """Return the start of a sentence about kernels whose schedules could not be compiled."""
     others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
     shown = ", ".join(names[:NAMED]) + others
     return f"the compiler took too long for the schedules of {shown}, or refused them"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what changes a model's outputs: by halves, and under a clock."""
+"""Find the schedules or passes that change a model's outputs, by bisection within a time limit."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,11 +19,11 @@ from .output_check import OutputCheck
 
 
 class TooLate(Exception):
-    """A search ended for want of time."""
+    """Raised when a search runs out of time."""
 
 
 class SearchClock:
-    """The time of a search, which knows how long its steps take."""
+    """The time limit of a search, checked against the duration of its steps."""
 
     def __init__(self, stop: StopRequest, clock: Callable[[], float] = time.monotonic) -> None:
         self._stop = stop
@@ -32,7 +32,7 @@ class SearchClock:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """A step; ``TooLate`` if one as long as the longest before does not fit any more."""
+        """Time a step; raise ``TooLate`` if the longest step so far would no longer fit."""
         if self._stop.is_due or self._stop.left < self._longest:
             raise TooLate
         start = self._clock()
@@ -41,10 +41,10 @@ class SearchClock:
 
 
 def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> int:
-    """The item that makes the outputs of a sequence disagree, by bisection.
+    """Return the index of the item that makes the outputs disagree, by bisection.
 
-    ``agrees``: whether the outputs agree with so many of the first items, and none of the others;
-    with ``known`` of them they do, with all of them not.
+    ``agrees``: whether the outputs agree with only the first n items. It must be True for ``known``
+    items, and False for all ``count`` items.
     """
     right, wrong = known, count
     while wrong - right > 1:
@@ -57,13 +57,13 @@ def first_change(count: int, agrees: Callable[[int], bool], known: int = 0) -> i
 
 
 def all_changes(count: int, agrees: Callable[[list[int]], bool]) -> list[int]:
-    """The items that change the outputs, one after the other until the others agree.
+    """Return the items that change the outputs, found one by one until the remaining ones agree.
 
-    ``agrees``: whether the outputs agree with the items of these indices; with none they do.
+    ``agrees``: whether the outputs agree with the items of these indices. It must be True for none.
     """
     kept, wrong, known = list(range(count)), list[int](), 0
     while known < len(kept) and not agrees(kept):
-        # What comes before the item agrees without it too.
+        # The items before it are known to agree.
         known = first_change(len(kept), lambda number: agrees(kept[:number]), known)
         wrong.append(kept.pop(known))
     return wrong
@@ -78,13 +78,14 @@ def without_wrong_schedules(
 ) -> CompiledModel | None:
     """Compile a model without the schedules that make its outputs differ.
 
-    Kernels whose results differ from those without a schedule, in one run, are left out first. If
-    the outputs differ still, the others are found by bisection, those of much work first. Where
-    the time is too short for an answer, the most schedules stay with which the outputs agreed: the
-    heavy ones, which gain most, rather than the light ones.
-    The kernels that lose theirs are `untouched` from now on, or have one of ``right``, by the
-    structural hash of the workload, as `chosen`. Returns None where the outputs differ without any
-    of the schedules.
+    First, one run finds the kernels whose results differ from their unscheduled results, and drops
+    their schedules. If the outputs still differ, bisection finds the wrong schedules, with the
+    kernels of most work first. If the time is too short, the largest set of schedules stays whose
+    outputs agreed. Since the order is by work, it favors heavy kernels, which gain the most.
+
+    ``right``: schedules to fall back on, by the structural hash of the workload. Kernels that lose
+    their schedules get these as `chosen`; without one they are `untouched` from now on. Returns
+    None if the outputs differ even without all of the schedules.
     """
     right = right or {}
     schedules = by_workload(kernels.schedules())
@@ -150,7 +151,7 @@ def without_wrong_schedules(
 def _different(
     kernels: ModelKernels, scheduled: CompiledModel, plain: CompiledModel, check: OutputCheck
 ) -> set[int]:
-    """The workloads, by structural hash, whose kernels differ from those without schedules."""
+    """Return the structural hashes of workloads whose kernels differ from unscheduled ones."""
     results = results_of(kernels.lowered)
     names = different_kernels(scheduled, plain, check.inputs[0], results, check.tolerance)
     return set(workloads_of(kernels.lowered, names).values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph passes that leave a module as it is where they raise."""
+"""Graph passes that leave a module unchanged if they raise."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -14,9 +14,10 @@ NamedPass = tuple[str, Pass]
 
 
 def guarded(passes: Iterable[NamedPass], note: Callable[[str], None]) -> list[NamedPass]:
-    """Make passes that leave the module as it is where they raise; ``note`` is told once of each.
+    """Wrap passes so that they leave the module unchanged if they raise.
 
-    A model is tuned without what prepares its graph too, only slower.
+    ``note`` is called once for each such pass. Without the pass, the model can still be tuned; it
+    is only slower.
     """
     noted: set[str] = set()
 
@@ -39,6 +40,6 @@ def guarded(passes: Iterable[NamedPass], note: Callable[[str], None]) -> list[Na
 
 
 def _said(error: Exception) -> str:
-    """The type of an error, and the start of its message."""
+    """Return the type of an error and the start of its message."""
     text = " ".join(str(error).split())
     return type(error).__name__ + (f" ({text[:120]})" if text else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judge of a model and its import, where outputs differ: two runs without our work."""
+"""Tell rounding from a wrong import if outputs differ, by two runs of the untouched import."""
 
 import logging
 import time
@@ -26,13 +26,14 @@ _SINGLE, _DOUBLE = "float32", "float64"
 
 
 class Judgment:
-    """Runs the untouched import, in float64 and in float32, once it is asked.
+    """Runs the untouched import in float64 and in float32, at most once.
 
-    Where the float64 run agrees with the reference, the import is right, and what the reference is
-    off by says how much rounding moves. Otherwise the two runs are compared: what they differ by is
-    rounding, whoever is right. The check takes either for noise (``OutputCheck.excuse``). That says
-    more than moved inputs do where a large number absorbs a small one, where long sums round
-    inside, or where no input is of floating-point numbers.
+    If the float64 run agrees with the reference, the import is right, and the reference's
+    difference from it shows the effect of rounding. Otherwise the float64 and float32 runs are
+    compared: their difference is rounding, even if both are wrong. The check treats either
+    difference as noise (``OutputCheck.excuse``). This shows more than perturbed inputs do if a
+    large number absorbs a small one, if long sums round internally, or if no input is
+    floating-point.
     """
 
     def __init__(self, mod: IRModule, check: OutputCheck, locate: Locate | None = None) -> None:
@@ -42,12 +43,13 @@ class Judgment:
         self._was_asked = False
 
     def ask(self, kernels: ModelKernels, compiled: Run, stop: StopRequest) -> bool:
-        """Run both on the inputs for which the outputs differ, and excuse rounding.
+        """Run the import on the inputs for which the outputs differ, and excuse rounding.
 
-        ``kernels``: any kernels of the model: they know how to compile. There is no float64 run
-        after the end. Where less time is left than that took, there is no float32 run, and nothing
-        is said of the import. False where the outputs no longer differ: what is wrong now and then
-        is wrong. Raises ``ModelError`` if the import computes something else than the reference.
+        ``kernels``: any kernels of the model, used for compiling. After the deadline, there is no
+        float64 run. If less time is left than the float64 run took, there is no float32 run, and
+        the import is not judged. Returns False if the outputs no longer differ: outputs that are
+        wrong only sometimes are wrong. Raises ``ModelError`` if the import disagrees with the
+        reference.
         """
         if self._was_asked:
             return True
@@ -86,10 +88,10 @@ class Judgment:
         return self._check.agrees(lambda _: outputs, [number])
 
     def _where(self, kernels: ModelKernels, number: int) -> str:
-        """At which node the import differs, in words; empty where that is not known."""
+        """Return a phrase that names the first node that differs; empty if it is unknown."""
         if self._locate is None:
             return ""
-        # What fails here must not hide what is to be said.
+        # A failure here must not hide the original error.
         try:
             node = self._locate(
                 self._check.inputs[number],
@@ -101,8 +103,8 @@ class Judgment:
         return f", first at {node}" if node else ""
 
     def _in_float64(self, kernels: ModelKernels, numbers: Sequence[int]) -> dict[int, Arrays]:
-        """The import's outputs in float64, by the set; empty where they cannot be computed so."""
-        # TVM raises errors of many types for what it cannot infer or compile.
+        """Return the import's float64 outputs by input set; empty if there is no float64 form."""
+        # TVM raises many error types for modules that it cannot infer or compile.
         try:
             wide = kernels.variant(in_float64(self._mod), partial(lower, is_reference=True))
             run: Run = wide.compile()
@@ -123,10 +125,10 @@ class Judgment:
 
 
 def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
-    """The expected outputs with the rounding of the float32 run: what the two runs differ by."""
+    """Return the expected outputs plus the difference of the float64 and float32 runs."""
 
     def moved(right: Any, first: Any, second: Any) -> Any:
-        with np.errstate(invalid="ignore"):  # Infinity less infinity.
+        with np.errstate(invalid="ignore"):  # Infinity minus infinity.
             difference = second.astype(np.float64) - first.astype(np.float64)
         return np.where(np.isfinite(difference), right + difference, right)
 
@@ -134,7 +136,7 @@ def _beside(expected: Arrays, single: Arrays, wide: Arrays) -> Arrays:
 
 
 def remarks(check: OutputCheck) -> list[str]:
-    """The limits of a check, in words for the user."""
+    """Return the limits of a check as notes for the user."""
     texts = [
         f"output {number} is 0, almost 0 or not finite for all inputs of the check, so that "
         "nothing was checked there: pass inputs with which it is not"
@@ -150,10 +152,9 @@ def remarks(check: OutputCheck) -> list[str]:
 
 
 def in_float64(mod: IRModule) -> IRModule:
-    """Make a module of Relax operators compute in float64 what it computes in float32.
+    """Convert the float32 computations of a module of Relax operators to float64.
 
-    Raises ``ValueError`` if it is made of more than calls of operators, such as branches or
-    kernels.
+    Raises ``ValueError`` if the module has more than operator calls, such as branches or kernels.
     """
     function = mod["main"]
     values: dict[Any, Any] = {
@@ -175,7 +176,7 @@ def in_float64(mod: IRModule) -> IRModule:
 
 
 def _widened(inputs: Sequence[np.ndarray]) -> Arrays:
-    """Inputs of a module as those of its form in float64."""
+    """Convert the inputs of a module to the inputs of its float64 form."""
     return [a.astype(_DOUBLE) if a.dtype == _SINGLE else a for a in inputs]
 
 
@@ -200,7 +201,7 @@ def _wide(expr: Any, values: dict[Any, Any]) -> Any:
 
 
 def _wide_attributes(attributes: Any) -> Any:
-    """Attributes with float64 for float32, such as the type of a cast."""
+    """Replace float32 with float64 in attributes, such as the type of a cast."""
     if attributes is None:
         return None
     text = save_json(attributes)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the kernels whose schedules change what they compute, in one run of a model.
+"""Find the kernels whose schedules change their results, in one run of a model.
 
-Bisection compiles a model anew for each answer. Here each kernel is compared with its unscheduled
-self on the values of a run, and hands on what that one computed, so that none has another's error.
+Bisection would recompile the model for each answer. Instead, each kernel is compared with its
+unscheduled version on the values of one run. Its results are then replaced by the unscheduled ones,
+so that errors do not propagate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from ..compile.compiled_model import CompiledModel
 from ..schedules import PACKED
 
 _MOST_BYTES = 2 << 30
-"""The most memory for the results of all kernels of a run."""
+"""The memory limit for the results of all kernels of a run."""
 
 
 def different_kernels(
@@ -29,13 +30,13 @@ def different_kernels(
     results: Mapping[str, int],
     tolerance: float,
 ) -> set[str]:
-    """The functions whose results differ from those without schedules, given the same operands.
+    """Return the functions whose results differ from the unscheduled ones on the same operands.
 
-    - ``results``: the number of results of each function; others are not compared.
-    - ``tolerance``: the largest deviation that is none; bytes may be off by one.
+    - ``results``: the number of results of each function; other functions are not compared.
+    - ``tolerance``: the largest allowed deviation; 8-bit integers may be off by one.
 
-    Empty also where the two models do not call the same functions one after the other, or their
-    results take too much memory.
+    The result is also empty if the two models do not call the same functions in the same order, or
+    if their results take too much memory.
     """
     run: list[tuple[str, list[np.ndarray]]] = []
     held = 0
@@ -71,7 +72,7 @@ def different_kernels(
 
 
 def results_of(lowered: IRModule) -> dict[str, int]:
-    """The number of results of each function that ``main`` calls, as ``R.call_tir``."""
+    """Return the number of results of each function that ``main`` calls by ``R.call_tir``."""
     return {
         call.args[0].name_hint: len(getattr(call.ty, "fields", [None]))
         for call in values_of(lowered["main"])

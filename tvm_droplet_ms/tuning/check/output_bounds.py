@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outputs of a graph that functions of a bounded range made, and those that are quantized.
+"""Outputs of a graph that result from functions with a bounded range, or are quantized.
 
-Such functions are computed to an absolute error, not to a relative one: of a sigmoid of -18, a
-library may make 0. The values of a quantized output differ by whole steps.
+Libraries compute functions with a bounded range to an absolute error, not to a relative one: a
+library may return 0 for the sigmoid of -18. The values of a quantized output differ by whole steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ BOUNDED = {
     "relax.cos": 1.0,
     "relax.nn.softmax": 1.0,
 }
-"""Operators by name, and the largest magnitude of their values."""
+"""The largest magnitude of an operator's values, by operator name."""
 
 _MOVES = {
     "relax." + name
@@ -35,13 +35,13 @@ _MOVES = {
         "tile flip take gather_elements gather_nd astype max min mean abs negative clip"
     ).split()
 }
-"""Operators whose values are no larger than those of their first argument."""
+"""Operators whose values do not exceed the magnitudes of their first argument."""
 
 _ELEMENTWISE = {"relax.astype", "relax.abs", "relax.negative", "relax.clip"}
-"""Those of them that keep each element in its place."""
+"""The operators in ``_MOVES`` that keep each element in its place."""
 
 _COMBINED = {"relax.multiply", "relax.add", "relax.subtract"}
-"""Operators whose values are bounded where both arguments are."""
+"""Operators whose values are bounded if both arguments are."""
 
 _RESHAPES = {
     f"relax.{name}"
@@ -52,18 +52,18 @@ _RESHAPES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest magnitude that the elements of an output can have by its making.
+    """The largest possible magnitude of an output's elements, from the functions that compute it.
 
-    ``magnitude``: broadcasts with the output; 0 where no function of a bounded range made an
-    element. ``of_row``: whether it counts in times of the row's largest element: the error of a
-    softmax is relative to that.
+    ``magnitude``: broadcasts with the output; 0 for elements without a bounded function.
+    ``of_row``: whether it is a multiple of the row's largest element: the error of a softmax is
+    relative to that element.
     """
 
     magnitude: "np.ndarray[Any, Any]"
     of_row: bool = False
 
     def floor(self, expected: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-        """The magnitude whose rounding an output may have in any case; broadcasts with it."""
+        """Return the magnitude whose rounding is always allowed; broadcasts with the output."""
         if not self.of_row:
             return self.magnitude
         wide = np.asarray(expected, dtype=np.float64)
@@ -73,17 +73,17 @@ class Bound:
         return np.asarray(self.magnitude * top)
 
     def moved(self) -> "Bound":
-        """The bound where elements have changed places."""
+        """Return the bound after elements change places."""
         return Bound(self.magnitude.min(initial=np.inf, keepdims=False), self.of_row)
 
 
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
-    """The bound of each output of ``main``; None where no function of a bounded range made it."""
+    """Return the bound of each output of ``main``; None for outputs without a bounded function."""
     return _Bounds(mod["main"]).of_outputs()
 
 
 def leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
-    """The tensors of a result, in the order in which they come out of the model."""
+    """Return the tensors of a result in the order of the model's outputs."""
     value = value_of(expr)
     if isinstance(value, relax.Tuple):
         return [leaf for each in value.fields for leaf in leaves(each, value_of)]
@@ -94,15 +94,16 @@ def leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
 
 
 def _leaves_of(value: Any, number: int, kind: Any) -> list[Any]:
-    """A field of a call that returns a tuple, as often as it has tensors."""
+    """Return a tuple-valued call once for each tensor of one of its fields."""
     field = kind.fields[number]
     return [value] * (len(field.fields) if isinstance(field, relax.TupleType) else 1)
 
 
 class _Bounds:
-    """The bounds of the variables of a function that its outputs depend on, one after the other.
+    """The bounds of the variables that a function's outputs depend on.
 
-    A model may be a chain of thousands of operators, or use a value twice at every step.
+    They are computed iteratively, once per variable: a model may be a chain of thousands of
+    operators, or use a value twice at every step.
     """
 
     def __init__(self, function: relax.Function) -> None:
@@ -118,7 +119,7 @@ class _Bounds:
                 self._found[variable] = self._bound(value)
 
     def of_outputs(self) -> tuple[Bound | None, ...]:
-        """The bound of each output."""
+        """Return the bound of each output."""
         return tuple(self._bound(leaf) for leaf in self._leaves)
 
     def _value_of(self, expr: Any) -> Any:
@@ -130,7 +131,7 @@ class _Bounds:
         return self._found.get(expr) if isinstance(expr, relax.Var) else None
 
     def _sources(self, value: Any) -> list[relax.Var]:
-        """The variables whose bounds that of a value follows from."""
+        """Return the variables whose bounds determine the bound of a value."""
         found: Sequence[Any] = ()
         name = operator_name(value)
         if isinstance(value, relax.Var):
@@ -146,12 +147,12 @@ class _Bounds:
         return [each for each in found if isinstance(each, relax.Var)]
 
     def _parts(self, value: Any) -> Sequence[Any]:
-        """What a concatenation joins."""
+        """Return the operands of a concatenation."""
         parts = self._value_of(value.args[0])
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
 
     def _bound(self, value: Any) -> Bound | None:
-        """The bound of a value, whose sources have theirs."""
+        """Return the bound of a value whose sources already have bounds."""
         name = operator_name(value)
         if name in BOUNDED:
             return Bound(np.array(BOUNDED[name]), of_row=name == "relax.nn.softmax")
@@ -165,7 +166,7 @@ class _Bounds:
         return source.moved() if source is not None and moves else source
 
     def _concatenated(self, value: Any) -> Bound | None:
-        """Each part keeps its own bound."""
+        """Return the bound of a concatenation: each part keeps its own bound."""
         shape, fields = static_shape(value), self._parts(value)
         bounds = [self._of(field) for field in fields]
         shapes = [static_shape(field) for field in fields]
@@ -183,7 +184,7 @@ class _Bounds:
         return Bound(np.repeat(magnitudes, extents).reshape(along), of_row)
 
     def _combined(self, name: str, value: Any) -> Bound | None:
-        """A sum or a product of what is bounded, or of that and a constant, by elements."""
+        """Return the elementwise bound of a sum or product of bounded values and constants."""
         made = [self._of(argument) for argument in value.args]
         both = [
             _magnitudes(self._value_of(argument)) if bound is None else bound.magnitude
@@ -197,13 +198,13 @@ class _Bounds:
             return Bound(both[0] * both[1], of_row)
         if of_row:
             return None
-        # Where a part has no bound, the sum has none.
+        # A sum has a bound only where both parts have one.
         has_bound = [np.ones(()) if bound is None else bound.magnitude > 0 for bound in made]
         return Bound(np.where(has_bound[0] * has_bound[1], both[0] + both[1], 0.0))
 
 
 def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
-    """Those of a constant, 0 for what is not finite; None for anything else."""
+    """Return the magnitudes of a constant, with 0 for non-finite ones; None for other values."""
     array = array_of(value)
     if array is None:
         return None
@@ -212,10 +213,10 @@ def _magnitudes(value: Any) -> "np.ndarray[Any, Any] | None":
 
 
 def output_steps(mod: IRModule) -> tuple[float | None, ...]:
-    """The step of each output of ``main``; None where it is not quantized.
+    """Return the step of each output of ``main``; None if it is not quantized.
 
-    A byte that is the rounding of a number has a step of 1, and what such a byte is dequantized to
-    that of its scale.
+    An 8-bit integer that was rounded from a number has a step of 1. A value dequantized from such
+    an integer has its scale as the step.
     """
     function = mod["main"]
     if not function.body.blocks:
@@ -238,7 +239,7 @@ def _step(bindings: Bindings, expr: Any) -> float | None:
 
 
 def _is_rounded(bindings: Bindings, expr: Any) -> bool:
-    """True if bytes are numbers that were rounded and clipped to their range."""
+    """Return whether 8-bit integers are numbers that were rounded and clipped to their range."""
     value = bindings.value_of(expr)
     while operator_name(value) in _RESHAPES:
         value = bindings.value_of(value.args[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check that a compiled model still computes what the imported one does."""
+"""A check that a compiled model still computes the imported model's function."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -29,46 +29,46 @@ from .output_bounds import Bound, output_bounds, output_steps
 logger = logging.getLogger(__name__)
 
 INPUT_SETS = 3
-"""Random inputs that outputs are compared on."""
+"""Number of random input sets for comparing outputs."""
 
 EXACT_TOLERANCE = 1e-4
-"""The rounding of float32 sums that are added up in another order, relative to the scale of the
-row; a hundred times what was seen on the models of the tests."""
+"""The tolerance for float32 sums in another order, relative to the scale of the row; a hundred
+times the deviation on the models of the tests."""
 
 WINOGRAD_TOLERANCE = 1e-3
-"""The same where Winograd convolutions are allowed: one with 4x4 tiles has an error of 1e-5."""
+"""The same with Winograd convolutions: one with 4x4 tiles has an error of 1e-5."""
 
 HALF_TOLERANCE = 0.1
-"""The same where products are of bfloat16, whose rounding is 2e-3 of a number: 0.002 to 0.06 were
-seen on whole models, and 0.003 to 0.09 of OpenVINO in bfloat16."""
+"""The same with bfloat16 products, which have a relative rounding error of 2e-3. Whole models
+deviated by 0.002 to 0.06, and OpenVINO in bfloat16 by 0.003 to 0.09."""
 
 MOVED_RUNS = 3
-"""Runs of the reference with moved inputs, for each set."""
+"""Runs of the reference with perturbed inputs, for each input set."""
 
 ROUNDINGS = 4
-"""Units of the last place of float32, at its bound, that an output may be off by: ONNX Runtime's
-sigmoid of -12 is 3e-8 from the true one, half of a unit at 1, and 5e-3 of its value."""
+"""Allowed error of an output in float32 units in the last place at its bound. ONNX Runtime's
+sigmoid of -12 is off by 3e-8, which is half a unit at 1, and 5e-3 of its value."""
 
 _UNIT = ROUNDINGS * float(np.finfo(np.float32).eps)
 
 ONE_STEP = 1.01
-"""The steps of a quantized output that an element may be off by: one, and its rounding."""
+"""Allowed error of a quantized output in steps: one step, plus its rounding."""
 
 FAINT = 1e-30
-"""The least of the largest output: with a smaller one, nothing was checked."""
+"""An output is unchecked if its largest magnitude is at most this."""
 
 _HALVES = {"float16": (2.0**-10, 2.0**-24), "bfloat16": (2.0**-7, 2.0**-133)}
-"""The distance of two neighbors: relative to their size, and the least one."""
+"""The gap between adjacent values: relative to their magnitude, and the minimum gap."""
 
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """Sets of inputs, and the outputs of a reference to compare with.
+    """Sets of inputs, and the reference outputs to compare with.
 
     - ``tolerance``: the largest deviation that passes.
-    - ``bounds``: what no output can exceed by its making, such as 1 for a sigmoid; empty for none.
-    - ``steps``: what two values of a quantized output differ by; empty for none.
-    - ``is_strict``: whether what rounding moves in the reference is a deviation too.
+    - ``bounds``: the bound of each output, such as 1 for a sigmoid; empty for none.
+    - ``steps``: the step between values of each quantized output; empty for none.
+    - ``is_strict``: whether to count deviations that rounding also causes in the reference.
     """
 
     reference: Reference
@@ -78,7 +78,7 @@ class OutputCheck:
     bounds: tuple[Bound | None, ...] = ()
     steps: tuple[float | None, ...] = ()
     is_strict: bool = False
-    # Not that of the check that one is made of: its expected outputs are others.
+    # ``replace`` does not copy this: the new check may have other expected outputs.
     _noise: dict[int, list[np.ndarray]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -86,11 +86,11 @@ class OutputCheck:
     def deviation(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
     ) -> float:
-        """The largest deviation of a model's outputs in some sets of inputs; None for all.
+        """Return the largest deviation of a model's outputs in some input sets; None for all sets.
 
-        They are compared at the scales of ``element_scales``. Where that refuses them, the
-        reference is run on inputs, and with weights, that are moved by rounding errors: what it
-        moves itself is no deviation (``noise``).
+        The outputs are compared at the scales of ``element_scales``. If they deviate too much, the
+        reference runs on inputs and with weights that are perturbed by rounding errors. A change
+        that this causes in the reference is not a deviation (``noise``).
         """
         numbers = range(len(self.inputs)) if sets is None else sets
         return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
@@ -98,11 +98,11 @@ class OutputCheck:
     def agrees(
         self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
     ) -> bool:
-        """True if the deviation is within the tolerance; see ``deviation``."""
+        """Return whether the deviation is within the tolerance; see ``deviation``."""
         return self.deviation(run, sets) <= self.tolerance
 
     def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
-        """The quantized outputs, by number: how many steps each element is off, in all sets."""
+        """Return each element's error in steps over all sets, by index of the quantized output."""
         numbers = [number for number, step in enumerate(self._steps) if step]
         found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
         for inputs, expected in zip(self.inputs, self.expected, strict=True) if numbers else ():
@@ -113,11 +113,12 @@ class OutputCheck:
         return {number: np.concatenate(each) for number, each in found.items()}
 
     def excuse(self, number: int, others: Sequence[Arrays]) -> None:
-        """Take how other runs of the same function on a set of inputs differ for rounding.
+        """Treat the differences of other runs of the same function on an input set as rounding.
 
-        What moves by less than ``EXACT_TOLERANCE`` of its scale is not ill-conditioned: there the
-        tolerance decides, however tight it is. Outputs of other shapes, whose extents depend on
-        data, say nothing.
+        ``number``: the index of the input set. An element that changes by less than
+        ``EXACT_TOLERANCE`` of its scale is not ill-conditioned: there the tolerance decides,
+        however tight it is. Runs whose outputs have other shapes, due to data-dependent extents,
+        are ignored.
         """
         shapes = [array.shape for array in self.expected[number]]
         others = [each for each in others if [array.shape for array in each] == shapes]
@@ -133,7 +134,7 @@ class OutputCheck:
 
     @property
     def is_noisy(self) -> bool:
-        """True if the reference itself moves more than the tolerance, where that was looked at."""
+        """Whether rounding changes the reference by more than the tolerance, where tested."""
         return any(
             bool((moved > self.tolerance * scale).any())
             for number, each in self._noise.items()
@@ -142,7 +143,7 @@ class OutputCheck:
 
     @property
     def unchecked(self) -> list[int]:
-        """The outputs that are 0, almost 0 or not finite for all inputs: not checked."""
+        """The unchecked outputs: they are 0, almost 0 or not finite for all inputs."""
         faint = []
         for output, bound in enumerate(self._bounds):
             arrays = [each[output].astype(np.float64) for each in self.expected]
@@ -156,14 +157,15 @@ class OutputCheck:
 
     @property
     def _steps(self) -> Sequence[float]:
-        """The step of each output, 0 where it has none."""
+        """The step of each output; 0 for outputs that are not quantized."""
         return [step or 0.0 for step in self.steps or (None,) * len(self.expected[0])]
 
     @cached_property
     def _scales(self) -> list[list[np.ndarray]]:
-        """The scale of each element, at least that of the rounding at the output's bound.
+        """The scale of each element.
 
-        And that of the last place of a half: what lies between two becomes one or the other.
+        The scale tolerates at least the rounding at the output's bound, ``ONE_STEP`` of a quantized
+        output, and the last place of a half: a value between two halves may round to either.
         """
         return [
             [
@@ -186,7 +188,7 @@ class OutputCheck:
         return largest_deviation(outputs, expected, self._allowed(number))
 
     def _allowed(self, number: int) -> list[np.ndarray]:
-        """The difference that is a deviation of 1, for each element."""
+        """Return the difference that counts as a deviation of 1, for each element."""
         scales, rounding = self._scales[number], self._noise.get(number)
         if rounding is None:
             return scales
@@ -195,7 +197,7 @@ class OutputCheck:
 
 
 def _last_place(array: np.ndarray) -> np.ndarray:
-    """What two neighbors differ by at most, for each element of halves; 0 for other types."""
+    """Return the gap between adjacent values at each element of a half type; 0 for other types."""
     unit, least = _HALVES.get(str(array.dtype), (0.0, 0.0))
     wide = np.asarray(array, dtype=np.float64)
     return unit * np.where(np.isfinite(wide), np.abs(wide), 0.0) + least
@@ -206,7 +208,7 @@ def _floor(bound: Bound | None, expected: np.ndarray) -> np.ndarray:
 
 
 def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
-    """True of an output that is 0, but for what is below ``FAINT`` or the rounding at its bound."""
+    """Return whether an output is zero up to ``FAINT`` or the rounding at its bound."""
     floor = np.maximum(FAINT, _UNIT * _floor(bound, array))
     return bool(((np.abs(array) <= floor) | ~np.isfinite(array)).all())
 
@@ -214,13 +216,13 @@ def _is_faint(array: np.ndarray, bound: Bound | None) -> bool:
 def moved_runs(
     reference: Reference, inputs: Sequence[np.ndarray], runs: int = MOVED_RUNS
 ) -> list[Arrays]:
-    """Run the reference on inputs, and with weights, that are moved by rounding errors.
+    """Run the reference on inputs, and with weights, that are perturbed by rounding errors.
 
-    All that is computed of them is rounded otherwise. Each number of a floating-point input becomes
-    one of its neighbors, by chance. Inside a quantized model a difference in the last place may
-    become a whole step of the quantization: there an input is moved by half a step. An input of
-    whole numbers stays: as floats they may be ids, and the neighbor of one is another one below. A
-    run that fails, of a value that is an index or a length, says nothing and is left out.
+    All intermediate results are then rounded differently. Each element of a floating-point input
+    becomes one of its two neighbors at random. Inside a quantized model, a difference in the last
+    place may become a whole quantization step: there an input is moved by half a step. An input of
+    whole numbers is not perturbed: its floats may be ids, and the neighbor below an id truncates to
+    another id. A failed run, such as on a perturbed index or length, is left out.
     """
     generator = np.random.default_rng(0)
 
@@ -231,7 +233,7 @@ def moved_runs(
         ]
 
     found: list[Arrays] = []
-    # The errors of ONNX Runtime are of a dozen classes.
+    # ONNX Runtime raises about a dozen error classes.
     try:
         has_moving = any(_may_move(array) for array in inputs)
         if has_moving:
@@ -255,11 +257,11 @@ def make_check(
     seed: int,
     given: Mapping[str, np.ndarray] | None = None,
 ) -> OutputCheck:
-    """Run the reference on random inputs, and on the given ones, which are the same in every set.
+    """Run the reference on random input sets; given values are the same in every set.
 
-    A model without a reference is compiled as it was imported, and run on one set of inputs only:
-    it is slow without schedules. Raises ``ModelError`` if a given value does not fit, or the
-    reference cannot run on the inputs.
+    A model without a reference is compiled as imported and runs on only one input set, because it
+    is slow without schedules. Raises ``ModelError`` if a given value does not fit, or the reference
+    cannot run on the inputs.
     """
     values = _checked(given or {}, imported.inputs)
     generator = np.random.default_rng(seed)
@@ -289,7 +291,7 @@ def _checked(given: Mapping[str, np.ndarray], inputs: Sequence[InputSpec]) -> di
 
 
 def untouched(imported: ImportedModel, target: Target) -> Reference:
-    """The imported module, compiled without any pass of ours and without schedules."""
+    """Compile the imported module without this package's passes and without schedules."""
     mod = imported.original or imported.mod
     executable = build(lower(mod, target, is_reference=True), MemoryDatabase(), target)
     return Reference("the untouched model", CompiledModel(executable))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices of the whole model: its precision, Winograd's algorithm, near-best schedules."""
+"""Choices for the whole model: its precision, Winograd's algorithm, near-best schedules."""

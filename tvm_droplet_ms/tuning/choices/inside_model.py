@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells near-best schedules apart by their times inside the model."""
+"""Choose among near-best schedules by their times inside the model."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -15,7 +15,7 @@ from ..model_kernels import ModelKernels
 from ..schedules import Ranked, by_workload, fastest_variant, near_best, with_ranks
 
 ROUNDS = 15
-"""Runs of each variant."""
+"""Number of runs of each variant."""
 
 
 def faster_inside(
@@ -25,11 +25,11 @@ def faster_inside(
     target: Target,
     inputs: Sequence[np.ndarray],
 ) -> tuple[CompiledModel, dict[int, TuningRecord]] | None:
-    """Compile the model with those near-best schedules that are fastest inside it.
+    """Compile the model with the near-best schedules that are fastest inside it.
 
-    Those that were chosen already stay. Returns the new model and its schedules of these kernels,
-    by the structural hash of the workload, where it is faster than ``last`` in alternating runs;
-    None otherwise.
+    Schedules that were already chosen stay. If the new model is faster than ``last`` in alternating
+    runs, returns it and the schedules of the compared kernels, by the structural hash of the
+    workload. Returns None otherwise.
     """
     schedules = kernels.schedules()
     near = near_best(database, target)
@@ -52,7 +52,7 @@ def faster_inside(
 
 
 def _after_those_of(schedules: Database, ranked: Ranked) -> Ranked:
-    """The choices with the schedule that a kernel has first; none where it has another one."""
+    """Put each kernel's current schedule first; omit kernels whose schedule is not a choice."""
     ordered: Ranked = {}
     for key, current in by_workload(schedules).items():
         text = str(current.trace)
@@ -66,7 +66,7 @@ def _after_those_of(schedules: Database, ranked: Ranked) -> Ranked:
 def _secs_inside(
     kernels: ModelKernels, variants: Sequence[CompiledModel], inputs: Sequence[np.ndarray]
 ) -> list[dict[int, list[float]]]:
-    """The seconds of each workload in each variant, measured in alternation."""
+    """Return the seconds of each workload in each variant, measured in alternation."""
     if len(variants) == 1:
         return [{}]
     rounds = [[variant.kernel_secs(inputs, runs=1) for variant in variants] for _ in range(ROUNDS)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types that a model may be computed in."""
+"""The precisions that a model may be computed in."""
 
 from typing import Literal, get_args
 
@@ -13,9 +13,9 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def check_precision(precision: str, exact: bool, target: Target) -> None:
-    """Refuse what ``tune`` cannot compute in.
+    """Raise ``ModelError`` for a precision that ``tune`` does not support.
 
-    ``exact``: whether Winograd's algorithm is not allowed. Raises ``ModelError``.
+    ``exact``: whether Winograd's algorithm is disallowed.
     """
     if precision not in get_args(Precision):
         known = ", ".join(map(repr, get_args(Precision)))
@@ -33,7 +33,7 @@ def check_precision(precision: str, exact: bool, target: Target) -> None:
 
 
 def default_tolerance(precision: str, exact: bool) -> float:
-    """The tolerance of a model for which none was asked."""
+    """Return the default tolerance of a model."""
     if precision == "bfloat16":
         return HALF_TOLERANCE
     return EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures both implementations of each convolution, and takes the faster ones."""
+"""Measure both implementations of each convolution, and use the faster ones."""
 
 from math import inf
 
@@ -15,10 +15,10 @@ from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
 
 SHARE = 0.4
-"""The share of the tuning in which direct and Winograd convolutions are compared."""
+"""The share of the tuning time for comparing direct and Winograd convolutions."""
 
 TRIALS = 24
-"""Trials of each convolution before the faster implementation of a layer is chosen."""
+"""Maximum trials per convolution, on average, before each layer's implementation is chosen."""
 
 
 def with_winograd(
@@ -29,16 +29,16 @@ def with_winograd(
     stop: StopRequest,
     trials: int | None,
 ) -> tuple[ModelKernels, str]:
-    """Measure both implementations of each layer, and take the faster ones.
+    """Measure both implementations of each layer, and use the faster ones.
 
-    Of the two tiles, only the promising one is tried. Without trials, the times that the database
-    has are compared. Returns the kernels, which are ``direct`` where Winograd's algorithm is faster
-    nowhere, and what was chosen, in words; no words where there is nothing to choose.
+    Of the two Winograd tile sizes, only the promising one is tried. If ``trials`` is 0, the times
+    in the database are compared. Returns the kernels, which are ``direct`` if Winograd's algorithm
+    is not faster for any layer, and a note on the choice, which is empty if there is no choice.
     """
     other = tuner.kernels(WinogradConvolutions(promising_tile)(graph))
     if trials != 0:
         tuner.pick(other, stop)
-    # A task whose design space raises would end TVM's loop for all of them.
+    # A task whose design space raises would end TVM's loop for all tasks.
     found = [
         (task, implementation(task))
         for kernels in (direct, other)

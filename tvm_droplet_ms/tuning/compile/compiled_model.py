@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model: runs it, and times its kernels inside it."""
+"""A compiled model: run it, and time its kernels inside it."""
 
 import copy
 import os
@@ -24,21 +24,21 @@ from ...session.library_file import LibraryFile
 from .linked_model import LinkedModel
 
 _ALIGNMENT = 64
-"""Bytes at which the kernels expect a tensor to begin."""
+"""The alignment in bytes that the kernels expect of tensors."""
 
 _SHARED_TYPES = {np.dtype(name) for name in NUMPY_TYPES}
-"""Types of arrays that TVM takes over as tensors."""
+"""Array types that TVM can share as tensors."""
 
 _BUILTIN = "vm.builtin."
-"""How the names of the machine's own functions begin."""
+"""The name prefix of the virtual machine's own functions."""
 
 
 class CompiledModel:
     """A model that runs on this machine's CPU.
 
-    A ``LinkedModel`` runs from memory. An executable is written as a library, and that is loaded:
-    one that was just compiled has no machine code yet. TVM makes it for the library, and would make
-    it a second time to run the executable from memory.
+    A ``LinkedModel`` runs from memory. A ``VMExecutable`` is exported as a library, which is
+    loaded: a newly compiled one has no machine code yet. TVM generates the code for the library,
+    and would generate it again to run the executable from memory.
     """
 
     def __init__(self, model: LinkedModel | relax.VMExecutable) -> None:
@@ -50,21 +50,21 @@ class CompiledModel:
             return
         with tempfile.TemporaryDirectory(prefix="droplet_model_") as folder:
             library = Path(folder) / "model.so"
-            # TVM prints a line for each constant that lies on a virtual device (``executable.cc``).
+            # TVM prints a line for each constant on a virtual device (``executable.cc``).
             with without_lines("Scope Saving"):
                 model.export_library(str(library), workspace_dir=folder)
             self._open(library)
 
     @classmethod
     def load(cls, library: Path) -> "CompiledModel":
-        """Load a library that ``export`` has written."""
+        """Load a library that ``export`` wrote."""
         model = cls.__new__(cls)
         model.linked, model._entry = None, "main"
         model._open(library)
         return model
 
     def entry(self, name: str) -> "CompiledModel":
-        """The same library, of which another function runs."""
+        """Return a model that runs another function of the same library."""
         model = copy.copy(self)
         model._entry = name
         model._start()
@@ -81,11 +81,11 @@ class CompiledModel:
         self._main = self._machine[self._entry]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        """Run the model; the outputs of nested tuples come one after the other."""
+        """Run the model; nested tuples of outputs are flattened."""
         return _arrays(self._main(*_tensors(inputs)))
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
-        """A function that runs the model once, on inputs on the device, and returns the seconds."""
+        """Return a function that runs the model once on these inputs and returns the seconds."""
         tensors = _tensors(inputs)
 
         def run() -> float:
@@ -96,7 +96,7 @@ class CompiledModel:
         return run
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable as a shared library. The file appears when it is complete."""
+        """Write the executable as a shared library. The file appears only when complete."""
         with replacing(path) as partial:
             if self.linked is not None:
                 self.linked.write(partial)
@@ -104,7 +104,7 @@ class CompiledModel:
                 self._library.copy(partial)
 
     def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
-        """The seconds of all calls of each function in each run, after one that is not counted."""
+        """Return the total seconds of each function in each run, after a warm-up run."""
         tensors = _tensors(inputs)
         totals: list[dict[str, float]] = []
         started = 0.0
@@ -123,12 +123,12 @@ class CompiledModel:
                 totals.append(defaultdict(float))
                 self._main(*tensors)
         finally:
-            # A machine keeps its instrument for good.
+            # A virtual machine cannot remove its instrument.
             self._start()
         return _by_name(totals)
 
     def watch(self, inputs: Sequence[np.ndarray], after: Callable[[str, list[Any]], None]) -> None:
-        """Run the model, and call a function with the name and the tensors of each kernel."""
+        """Run the model, and call ``after`` with the name and tensors of each finished kernel."""
 
         def instrument(_function: Any, symbol: Any, before: Any, _result: Any, *args: Any) -> None:
             if not before and not str(symbol).startswith(_BUILTIN):
@@ -142,16 +142,16 @@ class CompiledModel:
 
 
 REST_SECS = 0.5
-"""The seconds until the threads of the program before sleep: they spin for some time."""
+"""The seconds until the threads of the previous program sleep; they spin for some time."""
 
 WARM_SECS = 0.05
-"""The seconds of calls that are not counted, after a rest."""
+"""The seconds of warm-up calls after a rest."""
 
 
 def after_a_rest(timer: Callable[[], float]) -> None:
-    """Wait until the threads of other programs sleep, and have this one's wake up.
+    """Wait until the threads of other programs sleep, and wake the threads of this program.
 
-    With two threads each, ours took 5.8 ms right after ONNX Runtime, and 2.8 after a rest.
+    With two threads each, a model took 5.8 ms right after ONNX Runtime, and 2.8 ms after a rest.
     """
     time.sleep(REST_SECS)
     warm = time.monotonic() + WARM_SECS
@@ -162,9 +162,9 @@ def after_a_rest(timer: Callable[[], float]) -> None:
 def time_in_alternation(
     timers: Mapping[str, Callable[[], float]], rounds: int, *, rests: bool = False
 ) -> dict[str, list[float]]:
-    """The seconds of every program in each round, so that other load affects all of them alike.
+    """Return the seconds of each program in each round; other load affects all programs alike.
 
-    Each is called twice before, to warm up. ``rests``: whether each turn is ``after_a_rest``, as
+    Each program first runs twice to warm up. ``rests``: whether each run comes ``after_a_rest``, as
     programs with several threads need.
     """
     secs: dict[str, list[float]] = {name: [] for name in timers}
@@ -189,9 +189,9 @@ def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
 
 
 def _tensor(array: np.ndarray) -> tvm.runtime.Tensor:
-    """A copy of an array. ``tvm.runtime.tensor`` takes 30 us for the smallest, and this 2."""
+    """Copy an array to a tensor in at least 2 us; ``tvm.runtime.tensor`` takes at least 30 us."""
     if array.dtype not in _SHARED_TYPES or not array.size:
-        # ``np.ascontiguousarray`` would make a scalar an array of one element.
+        # ``np.ascontiguousarray`` would turn a scalar into an array of one element.
         return tvm.runtime.tensor(np.asarray(array, order="C"))
     raw = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
     start = -tvm_ffi.from_dlpack(raw).data_ptr() % _ALIGNMENT

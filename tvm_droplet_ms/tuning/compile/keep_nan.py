@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pass by which a limit of a number hands on a NaN, at no cost.
+"""A pass that makes ``max`` and ``min`` with a constant propagate NaN, at no cost.
 
-TVM and CPUs take ``max(a, b)`` for ``a if a > b else b``: of a NaN and a number, the second one.
-TOPI writes the number there, in ``relu``, in ``clip``, and around the arguments of its ``fast_exp``
-and ``fast_erf``. ONNX Runtime and PyTorch keep a NaN in all of them. What is quantized has no
-NaN: there the limit takes it, as in ONNX Runtime.
+TVM and CPUs compute ``max(a, b)`` as ``a if a > b else b``: if an operand is NaN, the result is the
+second operand. TOPI writes the constant second in ``relu``, in ``clip``, and around the arguments
+of its ``fast_exp`` and ``fast_erf``. ONNX Runtime and PyTorch propagate NaN in all of these.
+Quantized types have no NaN: there a NaN becomes the limit, as in ONNX Runtime.
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ _ROUNDINGS = ("tirx.round", "tirx.nearbyint")
 
 
 def keep_nan() -> tvm.transform.Pass:
-    """Make a pass that puts the number first in each maximum, or minimum, of a value and a number.
+    """Return a pass that puts a constant operand first in each maximum and minimum.
 
-    For scheduled kernels: their hashes change.
+    Apply it to scheduled kernels, since it changes structural hashes.
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
@@ -44,7 +44,10 @@ def _number_first(limit: Any) -> Any:
 
 
 def _quantizes(function: PrimFunc) -> bool:
-    """True if a kernel makes bytes, or rounds: bytes that it reads itself stay rounded floats."""
+    """Return whether a kernel computes 8-bit integers, or rounds.
+
+    8-bit integers that the same kernel consumes stay rounded floats.
+    """
     found: list[Any] = []
     structural_walk(function.body, (Cast, found.append))
     if any(str(cast.ty.dtype) in _BYTES for cast in found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object files of kernels: each kernel is compiled once, and several at a time."""
+"""Object files of kernels. Each kernel is compiled once, and several in parallel."""
 
 import itertools
 import math
@@ -22,23 +22,24 @@ from ...measure.pool import TaskFailed, WorkerPool
 from ...session.errors import LateKernelsError, TooLateError
 
 TIMEOUT_SECS = 300.0
-"""The seconds that a worker may take for one kernel."""
+"""The maximum seconds of a worker for one kernel."""
 
 PATIENCE, LEAST_PATIENCE_SECS = 0.3, 4.0
-"""The share of the time, and the least of it, that one kernel may take where it can be left out."""
+"""The limit for one kernel that can be left out: a share of the remaining time, but at least
+``LEAST_PATIENCE_SECS``."""
 
 
 class KernelObjects:
-    """Compiles kernels to object files, and keeps them.
+    """Compiles kernels to object files and caches these.
 
-    ``workers``: the processes that compile. None for this process. ``deadline``: the moment of
-    ``time.monotonic`` after which nothing is waited for.
+    ``workers``: the compiling processes; None for this process. ``deadline``: when to stop waiting,
+    in the time of ``time.monotonic``.
     """
 
     def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
         self._target = target
         self._workers = workers
-        # The workers delete their directory however this process ends.
+        # The workers delete their directory regardless of how this process ends.
         directory = workers.directory if workers is not None else None
         self._folder = tempfile.TemporaryDirectory(prefix="droplet_objects_", dir=directory)
         self._paths: dict[tuple[str, int], Path] = {}
@@ -48,20 +49,19 @@ class KernelObjects:
 
     @property
     def folder(self) -> Path:
-        """A directory that lasts as long as this object."""
+        """A directory with the lifetime of this object."""
         return Path(self._folder.name)
 
     def compile(
         self, functions: Mapping[str, PrimFunc], late_at: float = math.inf
     ) -> dict[str, Path]:
-        """Compile functions that were not compiled before; the object file of each, by its symbol.
+        """Compile functions that are not compiled yet; return the object files by symbol.
 
-        At ``late_at``, a moment of ``time.monotonic``, what is not compiled is given up
-        (``LateKernelsError``), and before it a function that takes a large share of the time until
-        then, or that the compiler refuses: LLVM has no code for some schedules. After the deadline
-        nothing is waited for (``TooLateError``), but what was begun goes on. Without ``late_at``
-        raises ``RuntimeError`` with the function's name if the compiler ends or does not come to an
-        end; errors of TVM are passed on.
+        Raises ``LateKernelsError`` for functions that are not compiled at ``late_at``, in the time
+        of ``time.monotonic``, or that take a large share of the time until then, or that the
+        compiler refuses: LLVM has no code for some schedules. Raises ``TooLateError`` after the
+        deadline; running compilations continue. Without ``late_at``, raises ``RuntimeError`` with
+        the function's name if the compiler crashes or times out; TVM's own errors propagate.
         """
         self.begin(functions, late_at)
         found: dict[str, Path] = {}
@@ -79,7 +79,7 @@ class KernelObjects:
                         late += self._forget(_has_failed)
                         if self._workers is not None:
                             self._workers.drop_tasks()
-                        # What was waited for may have ended since.
+                        # The awaited function may have finished in the meantime.
                         raise LateKernelsError(late or [name], message) from None
                     raise TooLateError(message) from None
                 del self._running[key]
@@ -95,7 +95,7 @@ class KernelObjects:
         return found
 
     def begin(self, functions: Mapping[str, PrimFunc], late_at: float = math.inf) -> None:
-        """Begin to compile functions that ``compile`` will be asked for."""
+        """Start compiling functions ahead of ``compile``."""
         patience = TIMEOUT_SECS
         if not math.isinf(late_at):
             secs = PATIENCE * (late_at - time.monotonic())
@@ -108,7 +108,7 @@ class KernelObjects:
                 self._running[key] = path, self._start(mod, path, patience)
 
     def _forget(self, is_over: Callable[["Future[None]"], bool]) -> list[str]:
-        """Forget what was begun, so that it may be begun anew; returns the functions' names."""
+        """Forget matching compilations, so that they may restart; return the function names."""
         keys = [key for key, (_, future) in self._running.items() if is_over(future)]
         for key in keys:
             del self._running[key]
@@ -141,7 +141,7 @@ def _too_short(count: int, total: int) -> str:
 
 
 def _has_failed(future: "Future[None]") -> bool:
-    """True if the compiler took too long, ended, or refused the code."""
+    """Return whether the compiler took too long, crashed, or refused the code."""
     failure = future.exception()
     return isinstance(failure, TaskFailed) and not failure.failure.is_machinery
 
@@ -154,13 +154,13 @@ def _settle(
     except TaskFailed as failure:
         if failure.kind in ("crash", "timeout"):
             raise RuntimeError(f"the kernel {name} cannot be compiled: {failure}") from failure
-        # An error of TVM is raised here again as it is; what failed for want of a process, not.
+        # Compiling here raises TVM's error unchanged, or succeeds if only the worker had failed.
         mod = IRModule({name: function.with_attr("global_symbol", name)})
         compile_object(mod, target, os.fspath(path))
 
 
 def compile_object(mod: IRModule, target: Target, path: str) -> None:
-    """Compile scheduled functions to an object file, which appears when it is complete."""
+    """Compile scheduled functions to an object file, which appears only when complete."""
     part = f"{path}.part.o"
     tvm.tirx.build(mod, target=without_loop_vectorizer(target)).write_to_file(part)
     os.replace(part, path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose kernels are object files: run in memory, or written as one library.
 
-``export_library`` copies the constants of a model some eight times, and LLVM compiles them. Here
-TVM serializes a model whose constants are short marks, and each mark is replaced by its constant.
+``export_library`` copies the constants of a model about eight times, and LLVM compiles them. Here,
+TVM serializes the model with short marks as constants, and each mark is replaced by its constant.
 """
 
 import errno
@@ -38,10 +38,11 @@ _INCLUDE = """
     .incbin "{data}"
     .section .note.GNU-stack, ""
 """
-"""The program, in GNU's assembly language, that has a file's bytes under a symbol."""
+"""A GNU assembly program that places a file's bytes under a symbol."""
 
 _NEAR = 1 << 30
-"""Code reaches 2 GiB around it: more bytes go to the section that x86-64 puts behind the others."""
+"""Data of at least this size goes to the section that x86-64 places after the others: code reaches
+only 2 GiB around itself."""
 
 LEAST_BYTES = 1024
 """Smaller constants are left to TVM."""
@@ -55,11 +56,11 @@ Marks = dict[bytes, Tensor]
 
 
 class FormatError(Exception):
-    """TVM serializes a model in another way."""
+    """Raised if TVM serializes a model in an unexpected format."""
 
 
 def with_marks(mod: IRModule) -> tuple[IRModule, Marks]:
-    """Replace a lowered module's constants by short marks; returns what each stands for too."""
+    """Replace a lowered module's constants with short marks; return also the tensors by mark."""
     marker = _Marker()
     marked = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for variable, function in mod.functions_items():
@@ -78,7 +79,7 @@ class _Marker(relax.PyExprMutator):  # type: ignore[misc]
         array = array_of(op)
         if array is None or array.nbytes < LEAST_BYTES:
             return op
-        # A constant that is used twice is serialized once.
+        # TVM serializes a constant with several uses once.
         known = self.marks.get(array.ctypes.data)
         mark = known[0] if known else np.frombuffer(f"mark {len(self.marks):11}".encode(), "uint8")
         self.marks[array.ctypes.data] = mark, op.value
@@ -86,9 +87,9 @@ class _Marker(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
-    """The bytes that a module's library holds under the symbol of ``library_symbol``.
+    """Return the bytes that a module's library holds under ``library_symbol``.
 
-    Raises ``FormatError`` if TVM's bytes are not as this version of it writes them.
+    Raises ``FormatError`` if TVM's serialized bytes have an unexpected format.
     """
     pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
     packed = bytearray(np.from_dlpack(pack(module)).tobytes())
@@ -113,7 +114,7 @@ def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> lis
 
 
 def library_symbol() -> str:
-    """The symbol under which a library holds its serialized modules."""
+    """Return the symbol under which a library holds its serialized modules."""
     return str(tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")())
 
 
@@ -122,15 +123,15 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _record(tensor: Tensor) -> bytes:
-    """The bytes before the values of a tensor (``SaveDLTensor``, ``tvm/runtime/tensor.h``)."""
+    """Return the header of a serialized tensor (``SaveDLTensor``, ``tvm/runtime/tensor.h``)."""
     kind = tvm_ffi.dtype(str(tensor.dtype))
     shape = [int(extent) for extent in tensor.shape]
     return struct.pack(
         f"<QQiiiBBH{len(shape)}qq",
         _MAGIC,
         0,
-        1,  # A CPU,
-        0,  # the first one.
+        1,  # The device type: CPU.
+        0,  # The device index.
         len(shape),
         kind.type_code,
         kind.bits,
@@ -141,7 +142,7 @@ def _record(tensor: Tensor) -> bytes:
 
 
 def _grow(packed: bytearray, kind: str, growth: int) -> None:
-    """Put the sizes right: that of everything, and that of the model (``target/codegen.cc``)."""
+    """Update the total size and the size of the model in the header (``target/codegen.cc``)."""
     name = _SIZE.pack(len(kind)) + kind.encode()
     place = packed.index(name) + len(name)
     (everything,) = _SIZE.unpack_from(packed)
@@ -154,12 +155,12 @@ def _grow(packed: bytearray, kind: str, growth: int) -> None:
 
 
 def _quoted(path: Path) -> str:
-    """A path within the quotes of a string of the assembly language."""
+    """Escape a path for a quoted string in assembly."""
     return str(path).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _link(library: Path, parts: Iterable[Path]) -> None:
-    """Link a shared library. Raises ``OSError`` where a disk is full: TVM tells only in words."""
+    """Link a shared library. Raises ``OSError`` if a disk is full, which TVM reports as text."""
     try:
         cc.create_shared(str(library), list(map(str, parts)))
     except RuntimeError as error:
@@ -170,7 +171,7 @@ def _link(library: Path, parts: Iterable[Path]) -> None:
 
 
 class HasFolder(Protocol):
-    """Has a directory, and keeps it as long as it lives."""
+    """An object that owns a directory for its lifetime."""
 
     @property
     def folder(self) -> Path:
@@ -178,10 +179,10 @@ class HasFolder(Protocol):
 
 
 class LinkedModel:
-    """A model after all passes, with the object files of its kernels by their symbols.
+    """A model after all passes, with the object files of its kernels by symbol.
 
-    ``objects``: has the directory that they are in, and keeps it. ``kernels``: what they were
-    compiled from.
+    ``objects``: owns the directory of the object files. ``kernels``: the functions that the object
+    files were compiled from.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class LinkedModel:
 
     @functools.cached_property
     def module(self) -> tvm.runtime.Module:
-        """The module for ``relax.VirtualMachine``: its constants are those of `mod`, not copies."""
+        """The module for ``relax.VirtualMachine``; it shares the constants of `mod`."""
         kernels = []
         if self.paths:
             with self._folder() as folder:
@@ -210,13 +211,13 @@ class LinkedModel:
         return self._build(self.mod, kernels).mod
 
     def executable(self) -> relax.VMExecutable:
-        """The executable for ``export_library``."""
+        """Return the executable for ``export_library``."""
         return self._build(self.mod, self._static_libraries())
 
     def write(self, path: Path) -> None:
-        """Write the model as a shared library, the constants straight from memory.
+        """Write the model as a shared library, with the constants straight from memory.
 
-        Where TVM's format is another one, ``export_library`` writes it.
+        If TVM's format is unexpected, ``export_library`` writes the library.
         """
         with self._folder() as folder:
             try:
@@ -247,5 +248,5 @@ class LinkedModel:
         return relax.build(mod, self._target, relax_pipeline=None)
 
     def _folder(self) -> "tempfile.TemporaryDirectory[str]":
-        """A directory that is gone after a kill as well, where the objects' is."""
+        """Make a directory inside that of the objects, so that it is deleted even after a kill."""
         return tempfile.TemporaryDirectory(dir=self._objects.folder)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a Relax graph to kernels, and from kernels to an executable with packed weights.
 
-``SplitLayoutRewritePreproc`` splits a kernel whose schedule wants another layout of a weight into a
-function that packs the weight and one that uses it. TVM's ``FoldConstant`` would compile each
-packing function by itself, again for every build of the model.
+If a kernel's schedule changes the layout of a weight, ``SplitLayoutRewritePreproc`` splits the
+kernel into a function that packs the weight and one that uses it. TVM's ``FoldConstant`` would
+compile each packing function separately, and again for every build of the model.
 """
 
 import math
@@ -38,13 +38,13 @@ from .linked_model import LinkedModel
 from .naming import with_suffix
 
 _NO_SHAPE = "emit_te now only supports Tensor that has ShapeExpr shape"
-"""TVM's message on a tensor of unknown extents (``relax/utils.py``)."""
+"""TVM's error message for a tensor of unknown extents (``relax/utils.py``)."""
 
 Constants = tuple[GenericConst, ...]
 
 
 def kernels_of(mod: IRModule) -> dict[str, PrimFunc]:
-    """The functions that are compiled, by name."""
+    """Return the TIR functions of a module by name."""
     return {
         variable.name_hint: function
         for variable, function in mod.functions_items()
@@ -53,16 +53,16 @@ def kernels_of(mod: IRModule) -> dict[str, PrimFunc]:
 
 
 class WeightPacker:
-    """Runs functions whose arguments are constants, and keeps the results of the last module."""
+    """Evaluates calls with constant arguments, and caches the results for the last module."""
 
     def __init__(self, objects: KernelObjects) -> None:
         self._objects = objects
         self._libraries = 0
-        # A weight that two kernels use may be packed in two ways.
+        # A weight that two kernels use may have two packed layouts.
         self._packed: dict[tuple[int, Constants], Constants] = {}
 
     def __call__(self, mod: IRModule, late_at: float = math.inf) -> IRModule:
-        """Replace calls whose arguments are constants by their results."""
+        """Replace calls with constant arguments by their results."""
         functions = kernels_of(mod)
         calls = [(call, name) for call, name in _constant_calls(mod) if name in functions]
         hashes = {name: structural_hash(functions[name]) for _, name in calls}
@@ -84,7 +84,7 @@ class WeightPacker:
 
 
 def _constant_calls(mod: IRModule) -> Iterator[tuple[relax.Call, str]]:
-    """The calls of kernels in ``main`` whose arguments are constants, and the kernels' names."""
+    """Yield the kernel calls in ``main`` with constant arguments, and the kernel names."""
     for value in values_of(mod["main"]):
         if operator_name(value) == "relax.call_tir" and len(value.args) == 2:
             constants = _constants(value)
@@ -128,13 +128,13 @@ def _use(results: Mapping[relax.Call, Constants]) -> tvm.transform.Pass:
 
 
 def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRModule:
-    """Turn the operators of a graph into fused kernels: Relax functions that call TIR functions.
+    """Lower the operators of a graph to fused kernels: Relax functions that call TIR functions.
 
-    ``is_reference``: whether to take TVM's own kernels only, to compare others with. Raises
-    ``ModelError`` if a kernel would read a tensor of unknown extents, or TVM has none for an extent
-    of 0.
+    ``is_reference``: whether to use only TVM's own kernels, as a reference for others. Raises
+    ``ModelError`` if a kernel would read a tensor of unknown extents, or TVM has no kernel for an
+    extent of 0.
     """
-    # TVM says so of each lookup; indices are clipped before.
+    # TVM prints this for each lookup; the indices are clipped before.
     with target, without_lines("Fast mode segfaults"):
         try:
             return tvm.transform.Sequential(lowering_passes(is_plain=is_reference))(mod)
@@ -157,8 +157,8 @@ def lower(mod: IRModule, target: Target, *, is_reference: bool = False) -> IRMod
 def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:
     """Compile a lowered module with the best schedule of each kernel, in this process.
 
-    Weights are packed as the schedules want them, once, while this compiles
-    (``SplitLayoutRewritePreproc`` splits the packing off, ``FoldConstant`` runs it).
+    Weights are packed to the layouts of the schedules once, at compile time:
+    ``SplitLayoutRewritePreproc`` splits the packing off, and ``FoldConstant`` runs it.
     """
     passes = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination()]
     with target:
@@ -167,9 +167,9 @@ def build(lowered: IRModule, database: ms.Database, target: Target) -> relax.VME
 
 
 class ModelBuilder:
-    """Compiles a model again and again, and only what has changed.
+    """Compiles a model incrementally: only changed kernels are recompiled.
 
-    ``suffix``: at the names of its kernels.
+    ``suffix``: appended to the kernel names.
     """
 
     def __init__(self, objects: KernelObjects, target: Target, suffix: str = "") -> None:
@@ -184,13 +184,13 @@ class ModelBuilder:
         """Compile a lowered module with the best schedule of each kernel; see ``build``."""
         with self._target:
             scheduled = _schedule(lowered, database, self._target)
-            # What packs weights and the kernels themselves, before the first is waited for.
+            # Start compiling packing functions and kernels before waiting for any of them.
             self._objects.begin(kernels_of(scheduled), late_at)
             packed = self._pack(scheduled, late_at)
-            # What packs a call's weights packs all of them: two calls that share one of two
-            # weights have got two copies of it.
+            # A packing function packs all weights of a call: two calls that share one of two
+            # weights get two copies of it.
             packed = share_constants()(packed)
-            # The pipeline makes kernels too, of operators such as a cumulative sum.
+            # The pipeline also makes kernels, for operators such as a cumulative sum.
             mod = with_suffix(relax.get_pipeline("default")(packed), self._suffix)
         kernels = kernels_of(mod)
         paths = self._objects.compile(kernels, late_at)
@@ -200,7 +200,7 @@ class ModelBuilder:
 
 
 def _schedule(lowered: IRModule, database: ms.Database, target: Target) -> IRModule:
-    """Apply schedules, with the packing of weights in functions of their own."""
+    """Apply schedules, with the packing of weights in separate functions."""
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
     scheduled = PrefetchWeights()(keep_nan()(scheduled))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other names for the functions of a module."""
+"""Rename the functions of a module."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ from tvm.tirx import PrimFunc
 
 
 def named_like(name: str, variable: GlobalVar) -> GlobalVar:
-    """A variable of another name for a function of the same type."""
+    """Return a variable with another name for a function of the same type."""
     other = GlobalVar(name)
     relax.expr._update_type(other, variable.ty)
     return other
 
 
 def with_suffix(mod: IRModule, suffix: str) -> IRModule:
-    """A module with a suffix at the names of its kernels, of those that lack it."""
+    """Append a suffix to the kernel names of a module that do not contain it."""
     if not suffix:
         return mod
     renamed = {
@@ -28,7 +28,7 @@ def with_suffix(mod: IRModule, suffix: str) -> IRModule:
 
 
 def renamed_functions(mod: IRModule, renamed: Mapping[str, GlobalVar]) -> IRModule:
-    """A module in which some functions, and the calls of them, have other names."""
+    """Rename some functions of a module, and the calls of these."""
     renaming = _Renaming(renamed)
     functions = {}
     for variable, function in mod.functions_items():
@@ -43,7 +43,7 @@ def renamed_functions(mod: IRModule, renamed: Mapping[str, GlobalVar]) -> IRModu
 
 @relax.expr_functor.mutator
 class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
-    """Replaces the functions that are called, by their names."""
+    """Replaces called functions by name."""
 
     def __init__(self, renamed: Mapping[str, GlobalVar]) -> None:
         super().__init__()

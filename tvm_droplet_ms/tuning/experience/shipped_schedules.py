@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The known schedules that the package ships: the best ones of the models in ``training/``.
 
-The registers of AVX-512 hold 512 floats, those of AVX2 and NEON 128: a tile that fits the former is
-spilled by the latter, so that each of the two has a file of its own. A file is made of work
-directories:
+The registers of AVX-512 hold 512 floats, and those of AVX2 and NEON hold 128. A tile that fits in
+AVX-512 registers spills on the others, so AVX-512 and the others have separate files. A file is
+made from work directories:
 
     python -m tvm_droplet_ms.tuning.experience.shipped_schedules DIRECTORY... --out FILE
 """
@@ -27,18 +27,18 @@ from ...search_strategy.published.candidates import valid_secs
 from ...session.database import open_database
 
 SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
-"""Those of AVX-512."""
+"""Schedules for AVX-512."""
 
 SHIPPED_NARROW = SHIPPED.with_name("known_schedules_avx2.jsonl")
-"""Those of AVX2, for all CPUs without AVX-512."""
+"""Schedules from AVX2, for all CPUs without AVX-512."""
 
 
 SHIPPED_TILES = SHIPPED.with_name("known_schedules_amx.jsonl")
-"""Those in matrix tiles, for CPUs that have them, beside those of AVX-512."""
+"""Schedules with matrix tiles, for CPUs that have them, in addition to the other files."""
 
 
 def shipped(target: Target) -> str:
-    """The paths of the files for a target, joined by ``os.pathsep``."""
+    """Return the paths of the files for a target, joined by ``os.pathsep``."""
     paths = [SHIPPED if instruction_set(target) == WIDEST else SHIPPED_NARROW]
     if matrix_units(target):
         paths.insert(0, SHIPPED_TILES)
@@ -46,7 +46,7 @@ def shipped(target: Target) -> str:
 
 
 def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
-    """The best decisions of each workload that databases of one machine measured, each once."""
+    """Return each workload's best decisions in one machine's databases, without duplicates."""
     best: dict[Any, tuple[float, Any]] = {}
     for database in databases:
         for record in database.get_all_tuning_records():

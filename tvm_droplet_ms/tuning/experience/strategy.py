@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search strategy of a whole model's tasks, and what it starts with."""
+"""The search strategy for a whole model's tasks, and its starting points."""
 
 import os
 from collections.abc import Sequence
@@ -24,24 +24,25 @@ from ..picks.picks import FirstPicks
 from ..schedules import best_records
 
 DRAWN = 8
-"""Random schedules to choose from beside the seeds of a task. The picks were chosen from many
-already: to draw and to encode them once more would take longer than to measure the batch."""
+"""Number of random schedules to choose from, besides the seeds of a task. The picks were already
+chosen from many: drawing and encoding as many again would take longer than measuring the batch."""
 
 NEIGHBORS = 3
-"""The nearest tuned tasks, of this model or another, whose best decisions a task starts with."""
+"""Number of nearest tuned tasks, of this model or another, whose best decisions a task starts
+with."""
 
 SIBLINGS = 4
-"""The most schedules of other tasks with the same loops that a resumed task tries."""
+"""Maximum number of schedules of other tasks with the same loops that a resumed task tries."""
 
 PICKED = 4
-"""The best predicted schedules of its own that a task starts with."""
+"""Number of its own best predicted schedules that a task starts with."""
 
 
 @dataclass(frozen=True)
 class Experience:
-    """The lessons of earlier measurements of other models, as of ``tune``.
+    """Results of earlier measurements of other models; see ``prior`` and ``known`` of ``tune``.
 
-    Raises ``ValueError`` if a file is missing, or holds something else.
+    Raises ``ValueError`` if a file is missing or has other content.
     """
 
     prior: str | os.PathLike[str] | None = "auto"
@@ -53,12 +54,12 @@ class Experience:
 
 
 class TaskSeeds:
-    """The points that the tasks of a model start with: ``seeds`` of a ``SeededExplorer``.
+    """The starting points of a model's tasks: ``seeds`` of a ``SeededExplorer``.
 
-    The best predicted point comes first, then those of the nearest tuned tasks, refitted to the
-    extents of this one, and then more of the best predicted ones. A task with as many measurements
-    has only the best of its siblings: tasks with the same loops, as a convolution has with and
-    without what follows.
+    The best predicted point comes first. The points of the nearest tuned tasks follow, refitted to
+    the extents of this task, and then more of the best predicted points. A task that already has as
+    many measurements starts only with the best points of its siblings. Siblings are tasks with the
+    same loops, such as a convolution with and without the operators fused after it.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class TaskSeeds:
         self._tuned: dict[TuningRecord, TunedTask] = {}
 
     def __call__(self, search: SearchContext) -> list[SpacePoint]:
-        """The points to start a task with, the most promising first."""
+        """Return the starting points of a task, the most promising first."""
         if len(search.history) >= PICKED + NEIGHBORS:
             return self.of_siblings(search)
         pick = None if self._picks is None else self._picks.find(search.history.mod, self._target)
@@ -86,17 +87,17 @@ class TaskSeeds:
         return list(dict.fromkeys(points))
 
     def transferred(self, spaces: EncodedSpaces) -> list[SpacePoint]:
-        """The decisions of the nearest tuned tasks of the same kinds, refitted to design spaces.
+        """Return decisions of the nearest tuned tasks of the same kinds, refitted to ``spaces``.
 
-        At most ``NEIGHBORS``, the nearest first; of equally near ones those of this model.
+        There are at most ``NEIGHBORS``, the nearest first; on ties, this model's tasks come first.
         """
         tuned = [task for _, task in self._tuned_tasks()]
         return nearest_points([*tuned, *self._known], spaces, NEIGHBORS)
 
     def of_siblings(self, search: SearchContext) -> list[SpacePoint]:
-        """The decisions of tuned tasks with the same loops that this task has not tried.
+        """Return the decisions of tuned tasks with the same loops that this task has not tried.
 
-        At most ``SIBLINGS``, those of the fastest task first.
+        There are at most ``SIBLINGS``, from the fastest task first.
         """
         tried = {search.spaces.find(trace) for _, trace, _ in search.history.measurements()}
         best = search.history.best()
@@ -106,7 +107,7 @@ class TaskSeeds:
         return [point for point in points if point not in tried][:SIBLINGS]
 
     def _tuned_tasks(self) -> list[tuple[float, TunedTask]]:
-        """The least seconds of each task that was measured, and its best decisions."""
+        """Return the best seconds and the best decisions of each measured task."""
         best = best_records(self._database, self._target)
         tasks = []
         for record, secs in (best[workload] for workload in self._workloads if workload in best):
@@ -124,15 +125,15 @@ def model_strategy(
     known: KnownLike = "auto",
     **options: Any,
 ) -> DropletStrategy:
-    """Make the strategy that each task of a model gets a clone of.
+    """Make the strategy for a model; each task gets a clone of it.
 
-    A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks
-    and a few random schedules. ``options`` of ``DropletStrategy`` replace those made here.
+    A task's first batch has its best predicted schedules, the decisions of the nearest tuned tasks,
+    and a few random schedules. ``options``: override the options of ``DropletStrategy``.
     """
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known, target))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
     defaults: dict[str, Any] = {"explorer": explorer}
-    # What a draft is worth in a model, where each kernel gets few trials, has not been measured.
+    # The benefit of a draft has not been measured for models, where each kernel gets few trials.
     defaults["draft"] = None
     return DropletStrategy(**defaults | options)

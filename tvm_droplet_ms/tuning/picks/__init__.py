@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule for every kernel before any trial."""
+"""Pick a schedule for every kernel before any trial."""

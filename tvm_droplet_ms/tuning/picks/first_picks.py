@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule for every kernel before any trial: the best predicted of some sampled ones.
+"""Pick a schedule for every kernel before any trial: the best predicted sample.
 
 A kernel without a record runs as naive loops, orders of magnitude too slow.
 """
@@ -29,22 +29,22 @@ from .picks import FirstPick, FirstPicks, PickFile, StoredPick, last_line, resto
 from .plain_schedule import plain_schedule
 
 AHEAD = 4
-"""The tasks that are handed to the worker processes before the answer to the first is awaited."""
+"""The number of tasks that are submitted to the workers before waiting for the first result."""
 
 
 def is_tunable(task: ExtractedTask) -> bool:
-    """True if a schedule may change a task; TVM refuses to tune one that has a schedule."""
+    """Return whether a schedule may change a task; TVM refuses to tune scheduled tasks."""
     return not is_scheduled(task) and why_not_tunable(task) is None
 
 
 def is_scheduled(task: ExtractedTask) -> bool:
-    """True if a task has a schedule already, or is a kernel that was written by hand."""
+    """Return whether a task is already scheduled, or is a handwritten kernel."""
     holders = (task.mod, task.dispatched[0]["main"])
     return any((holder.attrs or {}).get("tirx.is_scheduled", False) for holder in holders)
 
 
 def why_not_tunable(task: ExtractedTask) -> str | None:
-    """The reason that no schedule can change a task, for a user to read; None where one can."""
+    """Return why no schedule can change a task, as a message; None if one can."""
     return why_not_schedulable(task.dispatched[0]["main"])
 
 
@@ -60,18 +60,19 @@ def pick_schedules(
     workers: PickWorkers | None = None,
     measured: Collection[int] = (),
 ) -> FirstPicks:
-    """Pick a schedule for every task that has none yet, the heaviest task first.
+    """Pick a schedule for every unscheduled task, the heaviest task first.
 
-    The result names the tasks without any valid schedule, and why; they are left as they are. Each
-    task has a random generator of its own, so that its pick does not depend on the others.
+    The result names the tasks without a valid schedule and the reasons; these stay unscheduled.
+    Each task has its own random generator, so its pick does not depend on other tasks.
 
-    - ``work_dir``: where picks are kept. One that was made in a hurry is made anew where there is
-      time now, and ``measured``, by the hashes of workloads, has no schedule. None keeps none.
-    - ``prior``: the cost model to ask. Without one the first valid schedule is picked.
-    - ``known``: schedules of other models' tasks that it is asked about too, refitted.
-    - ``pace``: how many schedules there is time for. None for as many as are of use.
-    - ``workers``: the processes that sample and ask, with the same ``prior``. None for this
+    - ``work_dir``: where picks are kept; None to keep none. A pick from a hurried run is redone if
+      there is time now and its workload is not in ``measured``.
+    - ``prior``: the cost model that ranks samples. Without one, the first valid schedule is picked.
+    - ``known``: schedules of other models' tasks; they are refitted and ranked too.
+    - ``pace``: decides how many schedules there is time for. None for as many as are useful.
+    - ``workers``: the processes that sample and rank, with the same ``prior``. None for this
       process.
+    - ``measured``: the structural hashes of workloads with measured records.
     """
     tasks = [task for task in tasks if not is_scheduled(task)]
     reasons = {str(task.task_name): why_not_tunable(task) for task in tasks}
@@ -92,7 +93,7 @@ def pick_schedules(
         sampled = running.popleft()
         _settle(sampled, workers or local, local, picks, file)
         before, settled = settled, time.monotonic()
-        # The first one has waited for the processes to start.
+        # The first task includes the start of the processes.
         if pace is not None and before is not None:
             pace.done(2 * sampled.request.count, settled - before)
 
@@ -120,7 +121,7 @@ def pick_schedules(
             wish = MOST if index in heavy else LEAST
             count = wish
             if pace is not None:
-                # As many known schedules are asked about on top.
+                # The cost model ranks as many known schedules in addition.
                 count = -(-pace.count(2 * wish, is_heavy=index in heavy) // 2)
             if count <= 1 and key in kept:
                 picks.keep(kept[key], target)
@@ -144,7 +145,7 @@ def pick_schedules(
 def _kept(
     tasks: Mapping[str, ExtractedTask], stored: Mapping[str, StoredPick], models: Models
 ) -> dict[str, FirstPick]:
-    """The picks of earlier runs that can be used again, by their keys."""
+    """Return the reusable picks of earlier runs by key."""
     found = {}
     for key, task in tasks.items():
         has_model = models.find(task.target) is not None
@@ -173,7 +174,7 @@ def _settle(
     picks: FirstPicks,
     file: PickFile | None,
 ) -> None:
-    """Wait for a pick, and keep it or the reason why there is none."""
+    """Wait for a pick, and keep it or the reason for its failure."""
     try:
         try:
             line = sampled.future.result()
@@ -184,8 +185,8 @@ def _settle(
                 line = _in_haste(sampled, sampler)
             else:
                 raise
-    # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of many
-    # types. The other tasks are not to suffer from it.
+    # TVM raises many error types if it cannot make a design space or extract features. Such a task
+    # must not affect the others.
     except Exception as error:
         picks.unscheduled[sampled.name] = last_line(error)
         return
@@ -199,7 +200,7 @@ def _settle(
 
 
 def _in_haste(sampled: _Sampled, sampler: LocalSampler | PickWorkers) -> StoredPick:
-    """The pick of a task whose schedules take seconds each: its first valid one, or a plain one."""
+    """Pick for a task whose samples take seconds each: the first valid one, or a plain one."""
     plain = plain_schedule(sampled.request.mod)
     if sampled.request.count > 1 or plain is None:
         single = replace(sampled.request, count=1)

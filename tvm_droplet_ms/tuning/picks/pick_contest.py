@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the first picks of the kernels that weigh, and the unscheduled kernels.
+"""Measure the first picks of the expensive kernels, and their unscheduled versions.
 
-What the cost model predicts best is not always fast: of a convolution of 12 channels its first
-choice took 78 ms and its third 3.3, and of a long group norm it took 515 ms where the unscheduled
-kernel takes 6.5.
+The best predicted schedule is not always fast. For a convolution of 12 channels, the first choice
+took 78 ms and the third 3.3 ms. For a long group norm, the first choice took 515 ms, and the
+unscheduled kernel takes 6.5 ms.
 """
 
 import math
@@ -39,22 +39,22 @@ from .pick_workers import PickWorkers
 from .picks import FirstPick, FirstPicks, PickFile, last_line, task_key
 
 MEASURED = 3
-"""The best predicted schedules of a kernel that are measured."""
+"""The number of best predicted schedules of a kernel to measure."""
 
 AT_ONCE = 4
-"""The kernels whose schedules are built before the first is timed: builds disturb what is timed."""
+"""The number of kernels whose schedules are built before timing starts: builds disturb timing."""
 
 START_BUILDS, TASK_BUILDS = 30, 15
-"""The time of starting processes, and that of a kernel, before one was measured: in times of
-compiling a kernel, seen on two CPUs."""
+"""The initial estimates of the time to start processes and of the time per kernel, as multiples of
+the time to compile a kernel; measured on two CPUs."""
 
 GAIN_SHARE = 0.98
-"""The kernels that hold this share of the seconds above the roofline are measured."""
+"""The kernels with this share of the total seconds above the roofline are measured."""
 
 
 @dataclass(frozen=True)
 class Finalists:
-    """The schedules of a workload to measure beside the unscheduled one, its own first."""
+    """The schedules of a workload to measure besides the unscheduled one; its pick comes first."""
 
     mod: IRModule
     traces: tuple[Trace, ...]
@@ -62,7 +62,7 @@ class Finalists:
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest schedule of a workload, empty for the unscheduled kernel, and its mean time."""
+    """The fastest trace of a workload, empty for the unscheduled kernel, and its mean seconds."""
 
     trace: Trace
     secs: float
@@ -70,7 +70,7 @@ class Fastest:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A schedule to build and to run."""
+    """A schedule to build and run."""
 
     task: int
     trace: Trace
@@ -80,10 +80,10 @@ class _Entry:
 def measure_finalists(
     tasks: Sequence[Finalists], target: Target, builder: PatientBuilder, runner: BackgroundRunner
 ) -> list[Fastest | None]:
-    """Build all schedules, then time them: the fastest of each workload.
+    """Build all schedules, then time them; return the fastest of each workload.
 
-    None where none could be measured, or the machine failed to measure one: the time was over, or a
-    disk full. The best of a part may be slow.
+    The result is None if no schedule of a workload could be measured. It is also None if the
+    machine failed on one of them, for lack of time or disk space: the best of the rest may be slow.
     """
     entries = [entry for place, task in enumerate(tasks) for entry in _entries(place, task)]
     built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
@@ -119,11 +119,11 @@ def measure_finalists(
 
 
 def _entries(place: int, task: Finalists) -> list[_Entry]:
-    """The distinct schedules of a workload, the unscheduled one last: it may be very slow."""
+    """Return a workload's distinct schedules; the unscheduled one, maybe very slow, comes last."""
     found: dict[int, _Entry] = {}
     for trace in task.traces:
         schedule = Schedule(task.mod, debug_mask="none", error_render_level="none")
-        # A trace that does not replay fails in as many ways as there are schedule primitives.
+        # A trace that does not replay may raise an error of any schedule primitive.
         try:
             trace.apply_to_schedule(schedule, remove_postproc=False)
         except Exception as error:
@@ -142,9 +142,9 @@ def _reason(message: object) -> str:
 
 @dataclass
 class PickContest:
-    """Measures a few schedules of each kernel that weighs, and the unscheduled kernel.
+    """Measures a few schedules of each expensive kernel, and the unscheduled kernel.
 
-    The fastest are kept in ``file``; None for nowhere.
+    ``file``: where the fastest schedules are kept; None to keep none.
     """
 
     target: Target
@@ -165,11 +165,12 @@ class PickContest:
         stop: StopRequest,
         build_secs: float,
     ) -> int:
-        """Measure while there is time, those with the most to gain first; returns how many were.
+        """Measure while there is time, largest possible gain first; return the number of kernels.
 
-        ``secs``: those of each task in a run of the model as it is, by its name. ``build_secs``:
-        those that a kernel took to compile, all processes together: how fast the machine is now.
-        What is built or timed at the end is dropped: an unscheduled kernel may take a minute.
+        ``secs``: the seconds of each task in a run of the current model, by task name.
+        ``build_secs``: the seconds per kernel of compiling with all processes, which shows the
+        machine's current speed. Unfinished builds and runs are dropped at the deadline: an
+        unscheduled kernel may take a minute.
         """
         waiting = self._waiting(tasks, picks, secs)
         start, each, count = START_BUILDS * build_secs, TASK_BUILDS * build_secs, 0
@@ -191,7 +192,7 @@ class PickContest:
 
     @contextmanager
     def _ending_by(self, moment: float) -> Iterator[None]:
-        """Within it, what is built or timed at a moment is dropped."""
+        """Within this context, drop builds and runs that are unfinished at ``moment``."""
         parts = (self.builder, self.runner)
         for part in parts:
             part.end_by(moment)
@@ -226,7 +227,7 @@ class PickContest:
             mod = task.dispatched[0]
             pick = picks.find(mod, self.target)
             traces = [] if pick is None else [pick.trace]
-            # A task whose space TVM cannot make, or a worker that ends: it keeps what it has.
+            # If TVM cannot make the design space or a worker dies, the task keeps its pick.
             try:
                 traces += [_trace(mod, text) for text in future.result()]
             except Exception as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the design spaces of one task, and asks a cost model which sample is best."""
+"""Sample the design spaces of one task, and rank the samples with a cost model."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -30,32 +30,32 @@ from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
 
 KEPT = 8
-"""The best predicted points of a task that are kept for the search to start with."""
+"""Number of best predicted points of a task that are kept as starting points of the search."""
 
 FINALS = 24
-"""The best predicted schedules that those to measure are chosen from."""
+"""Number of best predicted schedules from which the schedules to measure are chosen."""
 
 KNOWN = 16
-"""The nearest known decisions of other models' tasks that are asked about. Where there are as many,
-no more random schedules are sampled than that: the model chose a random one of 64 for one kernel of
-a network in ten, and sampling takes most of the time."""
+"""Number of nearest known decisions of other models' tasks to rank. If there are that many, at most
+as many random schedules are sampled: with 64, the cost model chose a random one for only one kernel
+in ten, and sampling takes most of the time."""
 
 
 LEAST_DIFFERENCE = 0.25
-"""The share of their numbers in which two schedules of one design space differ at least. The best
-predicted ones are often near-twins: to measure three of them tells no more than one."""
+"""The minimum share of differing decision values between two schedules of one design space. The
+best predicted ones are often near-twins: measuring three of them tells no more than one."""
 
 SPACE = "post-order-apply"
-"""The design space, the same as that of the tuning."""
+"""The design space; the tuning uses the same."""
 
 
 class NoSchedule(RuntimeError):
-    """A task has no valid schedule; the message says why."""
+    """Raised if a task has no valid schedule; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class PickRequest:
-    """A task to sample: ``count`` random schedules, and at most as many known ones."""
+    """A task to sample, with ``count`` random schedules and at most as many known ones."""
 
     mod: IRModule
     target: Target
@@ -65,14 +65,15 @@ class PickRequest:
 
 
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
-    """Pick the best predicted of some sampled schedules, and of the nearest known ones.
+    """Pick the best predicted schedule among sampled ones and the nearest known ones.
 
-    Without a model it is the nearest known one, or else a random one; where none is valid, the
-    plain schedule. Raises ``NoSchedule``, or what TVM raises, where there is no plain one either.
+    Without a model, this picks the nearest known schedule, or else a random one. If none is valid,
+    it picks the plain schedule. Raises ``NoSchedule`` or TVM's error if there is no plain schedule
+    either.
     """
     try:
         ranked = _rank(request, model)
-    # A task whose space TVM cannot make raises errors of many types.
+    # TVM raises many error types if it cannot make a design space.
     except Exception as error:
         plain = plain_schedule(request.mod)
         if plain is None:
@@ -89,7 +90,7 @@ def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
 
 
 def sample_finalists(request: PickRequest, model: CostModel | None, count: int) -> list[Trace]:
-    """The best predicted schedules that are no near-twins, the best first; then the plain one."""
+    """Return the best predicted schedules except near-twins, best first; then the plain one."""
     traces: list[Trace] = []
     try:
         ranked = _rank(request, model)
@@ -102,7 +103,7 @@ def sample_finalists(request: PickRequest, model: CostModel | None, count: int) 
 
 
 def difference(one: SpacePoint, other: SpacePoint) -> float:
-    """The share of the numbers in which two points differ; 1 where their design spaces do."""
+    """Return the share of values in which two points differ; 1 for different design spaces."""
     if one[0] != other[0] or len(one[1]) != len(other[1]):
         return 1.0
     if not one[1]:
@@ -111,10 +112,10 @@ def difference(one: SpacePoint, other: SpacePoint) -> float:
 
 
 def choose_different(points: Sequence[SpacePoint | None], count: int) -> list[int]:
-    """The places of the best points that are no near-twins, the first always among them.
+    """Return the indices of the best points except near-twins; the first is always included.
 
-    The best come first; None is a point that differs from all others. Where too few differ, the
-    best of the near-twins fill up.
+    ``points``: the best first; None differs from all other points. If too few points differ, the
+    best near-twins fill up the result.
     """
 
     def differ(one: SpacePoint | None, other: SpacePoint | None) -> bool:
@@ -137,19 +138,19 @@ class _Ranked:
     spaces: EncodedSpaces
 
     def points(self, count: int) -> list[tuple[SpacePoint | None, float]]:
-        """The points of the first candidates, and what is predicted of them."""
+        """Return the points of the first candidates and their predictions."""
         found = [self.spaces.find(candidate.trace) for candidate in self.candidates[:count]]
         return list(zip(found, self.predicted or [0.0] * len(self.candidates)))
 
     def known_points(self, count: int) -> Iterator[tuple[SpacePoint, float]]:
-        """Those of them that belong to the design spaces."""
+        """Yield the points that belong to the design spaces, with their predictions."""
         for point, predicted in self.points(count):
             if point is not None:
                 yield point, predicted
 
 
 def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
-    """Sample schedules, and sort them by what is predicted."""
+    """Sample schedules and sort them by predicted score."""
     context = TuneContext(
         request.mod,
         target=request.target,
@@ -168,13 +169,13 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     near = nearest_points(known, spaces, 1 if model is None else min(KNOWN, max(1, request.count)))
     count = request.count if len(near) < KNOWN else min(request.count, KNOWN)
     sampling = RandomExploration(replayer, schedules, history)
-    # Where there is no time for many, the nearest known one stands beside the plain one.
+    # With time for only one, rank the nearest known schedule and the plain one.
     drawn = 0 if model is None or (near and count == 1) else count
     candidates = sampling.ask(drawn) if drawn else []
     replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)
-    # No rule of TVM's vectorizes a reduction over outer axes, such as a mean in NHWC.
+    # No TVM rule vectorizes a reduction over outer axes, such as a mean in NHWC.
     plain = None if model is None else plain_schedule(request.mod)
     if plain is not None and limit.apply(plain):
         candidates.append(Candidate.from_schedule(plain))
@@ -182,7 +183,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     if not candidates:
         raise NoSchedule(_why_empty(replayer))
     predicted: list[float] = []
-    # One schedule is picked whatever is predicted of it.
+    # A single schedule is picked regardless of its prediction.
     if model is not None and len(candidates) > 1:
         scores = _predict(request, model, candidates)
         order = np.argsort(-scores, kind="stable")
@@ -197,6 +198,6 @@ def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candid
 
 
 def _why_empty(replayer: ScreenedReplayer) -> str:
-    """The reasons why samples were dropped."""
+    """Return the reasons for dropped samples."""
     reasons = ", ".join(f"{count} by {reason}" for reason, count in replayer.dropped.items())
     return f"all samples were dropped: {reasons}" if reasons else "its design space is empty"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples tasks in this process, or in worker processes."""
+"""Sample tasks in this process or in worker processes."""
 
 import math
 from collections.abc import Callable
@@ -19,22 +19,23 @@ from .pick_sampling import PickRequest, sample_finalists, sample_pick
 from .picks import StoredPick
 
 TIMEOUT_SECS = 120.0
-"""The seconds that a worker may take for one task."""
+"""The maximum seconds of a worker for one task."""
 
 SHARE, LEAST_SECS = 0.2, 3.0
-"""The share of the time that is left, and the least of it, that a worker may take for one task."""
+"""The limit of a worker for one task: a share of the remaining time, but at least ``LEAST_SECS``.
+The upper limit is ``TIMEOUT_SECS``."""
 
 
 def start_workers() -> WorkerPool:
-    """Start processes that sample schedules and compile kernels, one on each CPU, without waiting.
+    """Start processes that sample schedules and compile kernels, one per CPU, without waiting.
 
-    Close it after use.
+    The caller must close the pool.
     """
     return WorkerPool(len(available_cpus()), prepare=_prepare)
 
 
 def _prepare() -> None:
-    """Import what the workers need, before they are forked."""
+    """Import the dependencies of the workers before they are forked."""
     import xgboost  # noqa: F401
 
     register_schedule_rules()
@@ -42,14 +43,14 @@ def _prepare() -> None:
 
 
 class Models:
-    """The cost model of each target. ``prior``: as ``DropletStrategy`` takes it."""
+    """The cost model of each target. ``prior``: see ``DropletStrategy``."""
 
     def __init__(self, prior: PriorLike) -> None:
         self.prior = prior
         self._models: dict[str, CostModel | None] = {}
 
     def find(self, target: Target) -> CostModel | None:
-        """The cost model of a target; None where there is none."""
+        """Return the cost model of a target; None if there is none."""
         kind = target_text(target)
         if kind not in self._models:
             self._models[kind] = find_prior(self.prior, target)
@@ -57,7 +58,7 @@ class Models:
 
 
 class LocalSampler:
-    """Makes each pick at once, in this process."""
+    """Makes each pick immediately in this process."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -65,8 +66,8 @@ class LocalSampler:
     def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
         """Make the pick of a task."""
         future: Future[StoredPick] = Future()
-        # A task whose space TVM cannot make, or whose features it cannot extract, raises errors of
-        # many types. They belong to that task.
+        # TVM raises many error types if it cannot make a design space or extract features. The
+        # error belongs to this task.
         try:
             future.set_result(_pick(self._models, key, request, is_asked))
         except Exception as error:
@@ -75,7 +76,10 @@ class LocalSampler:
 
 
 class PickWorkers:
-    """Makes picks in worker processes, within a share of the seconds that are ``left``."""
+    """Makes picks in worker processes; each takes at most a share of the remaining time.
+
+    ``left``: returns the remaining seconds.
+    """
 
     def __init__(
         self,
@@ -88,12 +92,12 @@ class PickWorkers:
         self._left = left
 
     def submit(self, key: str, request: PickRequest, is_asked: bool) -> "Future[StoredPick]":
-        """Have a worker make a pick; ``is_asked`` is whether a cost model is to choose."""
+        """Have a worker make a pick; ``is_asked``: whether a cost model ranks the samples."""
         arguments = self._prior, key, request, is_asked
         return self._pool.submit(self._timeout(), _pick_in_worker, *arguments)
 
     def submit_finalists(self, request: PickRequest, count: int) -> "Future[list[str]]":
-        """Have a worker choose what to measure, as JSON; see ``sample_finalists``."""
+        """Have a worker choose schedules to measure, as JSON; see ``sample_finalists``."""
         arguments = self._prior, request, count
         return self._pool.submit(self._timeout(), _finalists_in_worker, *arguments)
 

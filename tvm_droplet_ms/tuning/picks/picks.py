@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """First picks, the schedules that tasks have before they are measured, and their file.
 
-Predictions are never filed as measurements: the file, a line of JSON for each task, is their own.
+Predictions are never stored as measurements: they have their own file, with one line of JSON per
+task.
 """
 
 import json
@@ -26,20 +27,20 @@ from ...search_strategy.logger import logger
 from ...search_strategy.published.decisions import SpacePoint
 
 NAMED = 3
-"""The tasks that a note names."""
+"""The maximum number of tasks that a note names."""
 
 FORMAT = 2
-"""Version of a line; lines of another are skipped."""
+"""The format version of a line; lines of other versions are skipped."""
 
 FILE_NAME = "first_picks.jsonl"
 
 
 @dataclass(frozen=True)
 class StoredPick:
-    """One line of the file: a ``FirstPick`` by the key of its task.
+    """One line of the file: a ``FirstPick`` with the key of its task.
 
-    ``is_late``: whether it was made in a hurry, without a choice: another run with more time makes
-    it anew.
+    ``is_late``: whether the pick was made in a hurry without alternatives. A run with more time
+    makes it anew.
     """
 
     key: str
@@ -54,11 +55,11 @@ class StoredPick:
 class FirstPick:
     """The schedule that a task has before it is measured.
 
-    - ``trace``: of the best predicted schedule, or the fastest measured one, its postprocessors
-      included; an empty one where the unscheduled kernel was the fastest.
+    - ``trace``: the trace of the best predicted or the fastest measured schedule, including
+      postprocessors; empty if the unscheduled kernel was the fastest.
     - ``points``: the best predicted points of the design spaces, the best first.
-    - ``predicted``: the predicted throughput of each point; empty where no model was asked.
-    - ``secs``: the measured seconds of the trace; None where none was measured.
+    - ``predicted``: the predicted throughput of each point; empty without a cost model.
+    - ``secs``: the measured seconds of the trace; None if it was not measured.
     """
 
     mod: IRModule
@@ -68,14 +69,14 @@ class FirstPick:
     secs: float | None = None
 
     def to_line(self, key: str) -> StoredPick:
-        """The line of the file that ``restore`` reads."""
+        """Return the line of the file that ``restore`` reads."""
         trace = save_json(self.trace.as_json())
         return StoredPick(key, trace, self.points, self.predicted, self.secs)
 
 
 @dataclass
 class FirstPicks:
-    """The picks of a model's tasks. ``unscheduled``: why a task has no pick, by the task's name."""
+    """The picks of a model's tasks. ``unscheduled``: reasons of tasks without a pick, by name."""
 
     unscheduled: dict[str, str] = field(default_factory=dict)
     _picks: dict[str, FirstPick] = field(default_factory=dict)
@@ -85,11 +86,11 @@ class FirstPicks:
         self._picks[task_key(pick.mod, target)] = pick
 
     def find(self, mod: IRModule, target: Target) -> FirstPick | None:
-        """The pick of a workload; None where there is none."""
+        """Return the pick of a workload; None if there is none."""
         return self._picks.get(task_key(mod, target))
 
     def unscheduled_notes(self) -> list[str]:
-        """The tasks that have no pick, a sentence for each reason."""
+        """Return one sentence for each reason, with the names of the tasks without a pick."""
         names: dict[str, list[str]] = {}
         for name, reason in self.unscheduled.items():
             names.setdefault(reason, []).append(name)
@@ -104,29 +105,29 @@ class FirstPicks:
         return notes
 
     def __iter__(self) -> Iterator[FirstPick]:
-        """The picks, in the order in which they were added."""
+        """Iterate over the picks in insertion order."""
         return iter(self._picks.values())
 
     def __len__(self) -> int:
-        """The number of tasks that have a pick."""
+        """Return the number of tasks with a pick."""
         return len(self._picks)
 
 
 def task_key(mod: IRModule, target: Target) -> str:
-    """The key of a task in the file of picks: TVM's version, the target and the workload."""
+    """Return the key of a task in the file of picks: TVM's version, workload hash and target."""
     return f"{tvm.__version__} {structural_hash(mod)} {target_text(target)}"
 
 
 def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstPick | None:
-    """Read a pick of the file; None where it must be made anew.
+    """Restore a stored pick; return None if it must be made anew.
 
-    What was drawn without a model is made anew where one can be asked now.
+    A pick that was made without a cost model is made anew if there is one now.
     """
     if stored is None or (has_model and len(stored.points) > 1 and not stored.predicted):
         return None
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
-    # A trace that another version of TVM or of this package wrote fails in as many ways as there
-    # are schedule primitives.
+    # A trace of another version of TVM or this package may raise an error of any schedule
+    # primitive.
     try:
         register_named(stored.trace)
         Trace.apply_json_to_schedule(load_json(stored.trace), schedule)
@@ -137,9 +138,9 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
 
 
 def last_line(error: Exception) -> str:
-    """The last line of an error's message: TVM prints the whole schedule before it.
+    """Return the last line of an error's message: TVM puts the whole schedule before it.
 
-    An error of a worker of this package names its class before the sentence.
+    Errors from this package's workers start with their class name, which is removed.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return re.sub(r"^tvm_droplet_ms\.[\w.]+: ", "", lines[-1])[:300]
@@ -152,7 +153,7 @@ class PickFile:
         self.path = Path(work_dir) / FILE_NAME
 
     def read(self) -> dict[str, StoredPick]:
-        """The picks by their keys, the last of a key. Faulty lines are skipped."""
+        """Read the last pick of each key. Malformed lines are skipped."""
         return {pick.key: pick for pick in self._lines()}
 
     def _lines(self) -> Iterator[StoredPick]:
@@ -165,11 +166,11 @@ class PickFile:
                 continue
 
     def append(self, picks: Sequence[StoredPick]) -> None:
-        """Add picks at the end of the file."""
+        """Append picks to the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             text = "".join(json.dumps({"format": FORMAT} | asdict(pick)) + "\n" for pick in picks)
-            # A torn last line must not swallow the first new one.
+            # An incomplete last line must not merge with the first new one.
             file.seek(0, os.SEEK_END)
             if file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -179,7 +180,7 @@ class PickFile:
 
 
 def _parse(line: Any) -> StoredPick:
-    """Read a line; ValueError, TypeError or KeyError where it is not as ``append`` writes it."""
+    """Parse a line. Raises ValueError, TypeError or KeyError unless it is as ``append`` writes."""
     if not isinstance(line, dict) or line["format"] != FORMAT:
         raise ValueError("a line of another format")
     if not isinstance(line["key"], str) or not isinstance(line["trace"], str):

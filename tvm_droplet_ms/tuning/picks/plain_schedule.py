@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A schedule that needs no design space: vectorized, parallel, what is elementwise inlined.
+"""A schedule without a design space: vectorized, parallel, with elementwise blocks inlined.
 
-It is measured beside the sampled ones, and stands in where no schedule rule gives a valid one.
+It is measured along with the sampled schedules, and used if no schedule rule gives a valid one.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,20 +13,20 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, IterVar
 
 VECTORS = (64, 32, 16, 8, 4)
-"""The extents of a vector loop, the preferred one first: 64 is TVM's own most."""
+"""The extents of a vector loop, the preferred one first; 64 is TVM's own maximum."""
 
 
 def plain_schedule(mod: IRModule) -> Schedule | None:
-    """Schedule a workload plainly; None where nothing can be vectorized.
+    """Schedule a workload plainly; return None if nothing can be vectorized.
 
-    The outer spatial loops of each block are fused and parallel, the innermost spatial one is
-    vectorized, and reductions run between them, so that a vector of results is kept while they run.
+    In each block, the outer spatial loops are fused and parallel, and the innermost spatial loop is
+    vectorized. Reduction loops run between them and accumulate a vector of results.
     """
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     try:
         root = schedule.get_sblock("root")
         names = [schedule.get(block).name_hint for block in schedule.get_child_blocks(root)]
-    # A kernel that was written without blocks has no root by that name.
+    # A kernel without blocks has no root block of that name.
     except Exception:
         return None
     for name in names[:-1]:
@@ -40,9 +40,9 @@ def plain_schedule(mod: IRModule) -> Schedule | None:
 
 
 def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV], Any]) -> Schedule:
-    """A copy with one block changed; the schedule itself where it cannot be changed so."""
+    """Return a copy with one block changed; the schedule itself if the change fails."""
     copy = schedule.copy()
-    # TVM raises errors of many types from a primitive that does not apply, or a block that is gone.
+    # TVM raises many error types if a primitive does not apply or a block is gone.
     try:
         change(copy, copy.get_sblock(name))
     except Exception:
@@ -51,11 +51,11 @@ def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV],
 
 
 class _NothingToVectorize(Exception):
-    """A block has no loop for it."""
+    """Raised if a block has no loop to vectorize."""
 
 
 def _spread(schedule: Schedule, block: SBlockRV) -> None:
-    """Vectorize a block, and let its outer loops be parallel."""
+    """Vectorize a block and parallelize its outer loops."""
     axes: Sequence[Any] = schedule.get(block).iter_vars
     loops = schedule.get_loops(block)
     if len(axes) != len(loops) or any(
@@ -73,7 +73,7 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
     schedule.vectorize(vector)
     if outer:
         schedule.parallel(schedule.fuse(*outer))
-    # At the end: a block that updates what another one writes can no longer be spread.
+    # Decompose last: the update block of a decomposed reduction can no longer be spread.
     if reduced:
         first = schedule.decompose_reduction(block, reduced[0])
         schedule.vectorize(schedule.get_loops(first)[-1])
@@ -84,7 +84,7 @@ def _is_spatial(axis: Any) -> bool:
 
 
 def _split(schedule: Schedule, loop: LoopRV) -> tuple[list[LoopRV], LoopRV]:
-    """The loop around a vector, if any, and the vector."""
+    """Split off a vector loop; return the loop around it, if any, and the vector loop."""
     extent = schedule.get(loop).extent
     if not isinstance(extent, IntImm):
         raise _NothingToVectorize

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One library for several shapes of a model's inputs: an entry for each, and one dispatcher."""
+"""One library for several shapes of a model's inputs, with an entry per shape and a dispatcher."""

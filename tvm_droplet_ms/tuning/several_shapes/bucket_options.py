@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``tune`` that give several shapes."""
+"""The options of ``tune`` for several shapes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ Inputs: TypeAlias = Mapping[str, np.ndarray]
 
 
 _Axis = tuple[str, int | None]
-"""An extent by its name, or an input and an axis of it."""
+"""The name of an extent and None, or an input and one of its axes."""
 
 _Place = tuple[_Axis, ...]
-"""All places of one extent."""
+"""All axes that share one extent."""
 
 
 @dataclass(frozen=True)
 class BucketOptions:
     """The options of one bucket.
 
-    - ``shapes``, ``dims``, ``inputs``: as of ``tune`` for one shape.
-    - ``share``: its share of the time and trials; the sum of all is 1.
+    - ``shapes``, ``dims``, ``inputs``: as in ``tune`` for one shape.
+    - ``share``: its share of the time and trials; all shares sum to 1.
     """
 
     shapes: Shapes | None
@@ -38,18 +38,18 @@ class BucketOptions:
 
     @property
     def size(self) -> int:
-        """A number that grows with the extents, to order buckets by."""
+        """A number that grows with the extents, for sorting buckets."""
         extents = [*(self.dims or {}).values()]
         for shape in (self.shapes or {}).values():
             extents += shape
         return prod(extents)
 
     def between(self, others: Sequence["BucketOptions"]) -> Iterator["BucketOptions"]:
-        """The same with extents between those of the next smaller bucket and its own.
+        """Yield options with extents between the next smaller bucket and this one.
 
-        All extents in which buckets differ: larger by one than those of the smaller bucket, in the
-        middle, and smaller by one. Where there are several, each of them alone as well: smaller by
-        one, or that of the smaller bucket where none is between.
+        All extents in which buckets differ change together: to the smaller bucket's plus one, to
+        the middle, and to this bucket's minus one. If several extents differ, each one also changes
+        alone: to this bucket's minus one, or to the smaller bucket's if there is none between.
         """
         tried = {}
         for place, extents in self._open(others).items():
@@ -71,9 +71,9 @@ class BucketOptions:
             )
 
     def _open(self, others: Sequence["BucketOptions"]) -> dict[_Place, tuple[int | None, ...]]:
-        """The extents in which buckets differ: the places of each, and its values in all buckets.
+        """Return the extents in which buckets differ: the axes of each, and its values by bucket.
 
-        Axes of equal extents in all buckets are taken to be one extent.
+        Axes with equal extents in all buckets are taken as one extent.
         """
         named: list[_Axis] = [(name, None) for name in self.dims or {}]
         axes: list[_Axis] = [
@@ -105,7 +105,7 @@ class BucketOptions:
         return extent
 
     def _with(self, changes: Mapping[_Place, int]) -> "BucketOptions":
-        """Other extents at some places."""
+        """Return a copy with other extents at some places."""
         of = {axis: extent for place, extent in changes.items() for axis in place}
         dims = {name: of.get((name, None), extent) for name, extent in (self.dims or {}).items()}
         shapes = {
@@ -116,19 +116,19 @@ class BucketOptions:
 
 
 def several(shapes: Any, dims: Any) -> bool:
-    """True if options give several buckets."""
+    """Return whether the options give several buckets."""
     return _is_list(shapes) or _is_list(dims)
 
 
 def bucket_options(
     shapes: Any, dims: Any, shares: Any = None, inputs: Any = None
 ) -> list[BucketOptions]:
-    """The options of each bucket; of one where no option is a list.
+    """Return the options of each bucket; of one bucket if no option is a list.
 
-    ``shapes``, ``dims``, ``inputs``: a mapping that holds for all buckets, or a list of one for
-    each. ``shares``: the shares of the buckets, whose sum may be any; None for equal ones. Raises
-    ``ModelError`` if their numbers differ, two are equal, an entry is no mapping, an extent is not
-    positive, or a share is not.
+    ``shapes``, ``dims``, ``inputs``: a mapping for all buckets, or a list with one per bucket.
+    ``shares``: the shares of the buckets, with any sum; None for equal shares. Raises
+    ``ModelError`` if the lengths of lists differ, two buckets are equal, an entry is not a mapping,
+    an extent is invalid, or a share is not positive.
     """
     weights = _weights(shares)
     given = {"shapes": shapes, "dims": dims, "inputs": inputs, "shares": weights}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled models of several shapes joined in one library, with equal weights and kernels once."""
+"""Join compiled models of several shapes in one library that shares equal weights and kernels."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from ..compile.naming import named_like, renamed_functions
 
 
 def entry_name(number: int) -> str:
-    """The function of a joined library that runs the model with a number: main, main_1, main_2."""
+    """Return a joined library's function for a model by its index: main, main_1, main_2."""
     return f"main_{number}" if number else "main"
 
 
@@ -28,8 +28,8 @@ class ShapeModel:
     """A model of one shape after all passes.
 
     - ``mod``: its Relax functions, and its kernels as external functions.
-    - ``kernels``: these as they were compiled; their names are those of no other shape.
-    - ``objects``: their object files.
+    - ``kernels``: the compiled TIR functions by name; the names are unique among all shapes.
+    - ``objects``: the object files of the kernels by name.
     """
 
     mod: IRModule
@@ -38,7 +38,7 @@ class ShapeModel:
 
     @staticmethod
     def of(linked: LinkedModel, folder: Path) -> "ShapeModel":
-        """A linked model, with its object files copied to a directory."""
+        """Make one from a linked model, with its object files copied to a directory."""
         objects = {}
         for name, path in linked.paths.items():
             objects[name] = folder / f"{name}.o"
@@ -52,9 +52,9 @@ class _Folder:
 
 
 def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedModel:
-    """Join models: each one's ``main`` gets the name that ``entry_name`` gives.
+    """Join models; each ``main`` gets its ``entry_name``.
 
-    ``folder``: a directory that outlasts what is returned.
+    ``folder``: a directory that outlives the returned model.
     """
     functions: dict[GlobalVar, object] = {}
     kernels: dict[str, PrimFunc] = {}
@@ -67,7 +67,7 @@ def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedMo
         for variable, function in model.mod.functions_items():
             name = variable.name_hint
             if name in model.kernels:
-                # Two kernels are one if they differ in their names alone.
+                # Kernels that differ only in their names are merged.
                 key = structural_hash(model.kernels[name].with_attr("global_symbol", ""))
                 if key not in of_hash:
                     of_hash[key] = variable
@@ -79,9 +79,9 @@ def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedMo
                 renamed[name] = named_like(_new_name(name, taken), variable)
                 taken.add(renamed[name].name_hint)
         for variable, function in renamed_functions(model.mod, renamed).functions_items():
-            # The first of equal kernels: the others' have their old symbols.
+            # Keep the first of equal kernels: the others have different symbols.
             functions.setdefault(variable, function)
-    # What all models have in common, such as their attributes, is that of the first.
+    # The joined module has the attributes of the first model.
     mod = share_constants()(IRModule(functions, attrs=models[0].mod.attrs))
     return LinkedModel(mod, objects, _Folder(folder), target, kernels)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of several shapes, while it is tuned."""
+"""One of several shapes during its tuning."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from .weight_layouts import WeightLayouts
 
 
 class OneShape:
-    """The place of a shape among others.
+    """The state of one shape among several.
 
     - ``executable``: the name of its own library in the work directory.
-    - ``suffix``: at the names of its kernels, so that no other shape has them.
-    - ``layouts``: those of weights that other shapes have.
-    - ``model``: what was compiled last; None where nothing was.
+    - ``suffix``: appended to its kernel names, so that they are unique among all shapes.
+    - ``layouts``: the weight layouts of other shapes.
+    - ``model``: the model that was compiled last; None before that.
     """
 
     def __init__(self, number: int, layouts: WeightLayouts, folder: Path) -> None:
@@ -25,5 +25,5 @@ class OneShape:
         self._folder = folder
 
     def keep(self, linked: LinkedModel) -> None:
-        """Keep what was compiled, with its object files, which its workers delete."""
+        """Keep a compiled model and copies of its object files, which the workers delete."""
         self.model = ShapeModel.of(linked, self._folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of any extents, padded to those of a bucket, and outputs cut back. Imports no TVM."""
+"""Pad inputs to the extents of a bucket, and cut the outputs back. Does not import TVM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ Shapes = tuple[tuple[int, ...], ...]
 """The shapes of all inputs, or of all outputs."""
 
 Axis = tuple[int, int]
-"""A tensor and an axis of it."""
+"""The index of a tensor, and the index of one of its axes."""
 
 Cuts = dict[Axis, Axis]
-"""For an axis of an output, the axis of an input that has the same extent."""
+"""Maps an axis of an output to an axis of an input with the same extent."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The shapes of the inputs that a model was tuned for, and those of its outputs."""
+    """The input shapes that a model was tuned for, and its output shapes."""
 
     inputs: Shapes
     outputs: Shapes
@@ -27,15 +27,16 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The buckets of a model. An axis is open where their extents differ."""
+    """The buckets of a model. An axis is open if its extent differs between buckets."""
 
     buckets: tuple[Bucket, ...]
 
     def find(self, shapes: Shapes, *, pads: bool) -> int | None:
-        """The number of the bucket for inputs of some shapes; None where there is none.
+        """Return the index of the bucket for inputs of some shapes; None if there is none.
 
-        It has just these shapes, or with ``pads`` it is the smallest that holds them. Only open
-        axes are padded. Axes that are equal in all buckets are one extent, and must be equal.
+        The bucket has exactly these shapes, or with ``pads`` it is the smallest that holds them.
+        Only open axes are padded. Two axes whose extents are equal in every bucket are one extent,
+        and must be equal in the inputs.
         """
         for number, bucket in enumerate(self.buckets):
             if bucket.inputs == shapes:
@@ -66,16 +67,16 @@ class Buckets:
 
     @property
     def open_axes(self) -> list[Axis]:
-        """The axes of inputs whose extents differ; none where the ranks differ."""
+        """The axes of inputs whose extents differ; empty if the ranks differ."""
         if not _are_alike([bucket.inputs for bucket in self.buckets]):
             return []
         columns = _columns([bucket.inputs for bucket in self.buckets])
         return [axis for axis, extents in columns.items() if len(set(extents)) > 1]
 
     def cuts(self) -> Cuts | None:
-        """For each open axis of an output, an axis of an input that has the same extents.
+        """Return an input axis with the same extents for each open axis of an output.
 
-        None where an output's extents follow from no input's: such outputs cannot be cut.
+        Returns None if there is no such input axis: the output cannot be cut then.
         """
         sides = [[b.inputs for b in self.buckets], [b.outputs for b in self.buckets]]
         if not all(map(_are_alike, sides)):
@@ -93,7 +94,7 @@ class Buckets:
 
 
 def _are_alike(shapes: Sequence[Shapes]) -> bool:
-    """True if all have as many tensors of the same ranks."""
+    """Return whether all have the same number of tensors, of the same ranks."""
     return len({tuple(len(shape) for shape in each) for each in shapes}) == 1
 
 
@@ -102,7 +103,7 @@ def _elements(bucket: Bucket) -> int:
 
 
 def _columns(shapes: Sequence[Shapes]) -> dict[Axis, list[int]]:
-    """The extents of each axis of each tensor, in all buckets."""
+    """Return the extents of each axis of each tensor in all buckets."""
     return {
         (place, axis): [each[place][axis] for each in shapes]
         for place, shape in enumerate(shapes[0])
@@ -113,9 +114,9 @@ def _columns(shapes: Sequence[Shapes]) -> dict[Axis, list[int]]:
 def padded(
     arrays: Sequence[np.ndarray], shapes: Shapes, noise: np.random.Generator | None = None
 ) -> list[np.ndarray]:
-    """Arrays with zeros behind their ends, up to some shapes.
+    """Pad the ends of arrays with zeros to the given shapes.
 
-    With a generator there is noise in place of the zeros of floating-point arrays.
+    ``noise``: a generator of normal noise for padding floating-point arrays instead of zeros.
     """
     found = []
     for array, shape in zip(arrays, shapes, strict=True):
@@ -130,7 +131,7 @@ def padded(
 
 
 def cut(outputs: Sequence[np.ndarray], cuts: Cuts, shapes: Shapes) -> list[np.ndarray]:
-    """The parts of outputs that belong to inputs of some shapes, before they were padded."""
+    """Cut outputs of padded inputs to the parts for the original input ``shapes``."""
     found = []
     for place, output in enumerate(outputs):
         extents = list(output.shape)

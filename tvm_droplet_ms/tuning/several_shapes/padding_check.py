@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether inputs of other extents may be padded, found by trying it."""
+"""Test whether inputs of other extents may be padded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ Probe = Callable[[BucketOptions], OutputCheck]
 """Imports the model with other extents, and runs its reference. Raises ``ModelError``."""
 
 ROUNDING = 2.0
-"""The most that a padded input may deviate from the reference, in times of what an input of the
-shape itself does, which is rounding."""
+"""The maximum deviation of padded inputs from the reference, as a multiple of the deviation at the
+tuned shape, which is rounding."""
 
 GRACE_SECS = 10.0
-"""The seconds after the deadline that may be spent on it."""
+"""The seconds after the deadline that the test may take."""
 
 REFUSED = "inputs of other extents are refused: "
 
@@ -40,11 +40,12 @@ def why_not_padded(
     probe: Probe,
     stop: StopRequest,
 ) -> str:
-    """The reason not to pad; nothing where all trials of it gave the outputs of the reference.
+    """Return the reason not to pad; empty if all tests gave the outputs of the reference.
 
-    The model is imported with extents between those of the shapes (``BucketOptions.between``). The
-    inputs are normal ones, negative ones and positive ones, since zeros behind them may win a
-    maximum; and what is padded to floating-point inputs is noise too, since it must not matter.
+    The model is imported with extents between the tuned ones (``BucketOptions.between``). The
+    inputs are the random ones, and their negative and positive absolute values, since padded zeros
+    may win a maximum. Floating-point inputs are padded with zeros and with noise, since the values
+    of padding must not matter.
     """
     if not buckets.open_axes:
         return "the shapes differ in no extent of an input"
@@ -69,7 +70,7 @@ def why_not_padded(
 
 
 def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) -> bool:
-    """True if padded inputs of a check have the outputs of its reference."""
+    """Return whether the padded inputs of a check give the outputs of its reference."""
     shapes = tuple(tuple(array.shape) for array in check.inputs[0])
     number = buckets.find(shapes, pads=True)
     if number is None:
@@ -78,16 +79,16 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
     for inputs in _trials(check.inputs[0], [spec.use.extent for spec in result.inputs]):
         try:
             expected = run_reference(check.reference, inputs)
-        except ModelError:  # It takes no such values.
+        except ModelError:  # The reference rejects such values.
             continue
-        # The tolerance of a precision is not for padding: the shape itself shows what it costs.
+        # Padding gets no tolerance for the precision: the deviation at the tuned shape includes it.
         tolerance = min(check.tolerance, max(EXACT_TOLERANCE, ROUNDING * result.deviation))
         one = replace(check, inputs=(inputs,), expected=(expected,), tolerance=tolerance)
         run = _padded_run(result, buckets, number, shapes, None)
         noisy = _padded_run(result, buckets, number, shapes, np.random.default_rng(0))
         if not (_has_shapes(one, run) and one.agrees(run)):
             return False
-        # One executable with other padding: rounding is the same, and no excuse.
+        # The same executable with other padding has the same rounding, so rounding is no excuse.
         alike = replace(one, expected=(run(inputs),), tolerance=EXACT_TOLERANCE, is_strict=True)
         if not alike.agrees(noisy):
             return False
@@ -97,9 +98,9 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
 def _trials(
     inputs: Sequence[np.ndarray], indexed: Sequence[int | None]
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """The inputs of some runs: of any sign, and with indices from the end, where padding lies.
+    """Yield inputs of any sign, and with indices from the end, where padding lies.
 
-    ``indexed``: the extent that an input indexes; None where it indexes none.
+    ``indexed``: the extent that each input indexes; None for inputs that are not indices.
     """
     for signed in (lambda array: array, lambda array: -np.abs(array), np.abs):
         yield tuple(signed(array) if array.dtype.kind == "f" else array for array in inputs)

@@ -15,22 +15,22 @@ from .padding import Buckets, cut, padded
 
 @dataclass(frozen=True, repr=False)
 class ShapesResult(TuneResult):
-    """A model that was tuned for several shapes, in one library. Call it with NumPy arrays.
+    """A model tuned for several shapes in one library, callable with NumPy arrays.
 
-    Its own fields are those of the first shape, but for the trials and the notes, which are those
-    of all.
+    The trials and the notes cover all shapes. The other inherited fields are those of the first
+    shape.
 
     Parameters
     ----------
     of_shapes : tuple[TuneResult, ...]
-        The result for each shape, in order. In the library their functions are ``main``,
-        ``main_1``, ``main_2`` and so on; ``export`` and ``executable`` of each are the library of
-        all.
+        The result for each shape, in order. Their functions in the library are ``main``,
+        ``main_1``, ``main_2`` and so on. ``export`` and ``executable`` of each result give the
+        library of all shapes.
     buckets : Buckets
         The shapes.
     why_not_padded : str
-        Why inputs of other extents are refused. Empty where they are padded with zeros to the next
-        shape, and the outputs cut back: that was tried, and changed no output.
+        Why inputs of other extents are refused. Empty if they are padded with zeros to the next
+        shape and the outputs are cut back: a test of this changed no output.
     """
 
     of_shapes: tuple[TuneResult, ...] = ()
@@ -50,9 +50,9 @@ class ShapesResult(TuneResult):
     def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
         """Run the model for the shapes of the inputs.
 
-        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output; a list
-        where there are several. Raises ``ModelError`` if an input is missing or unknown, or no
-        tuned shape is for the inputs.
+        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output, or a list
+        if there are several. Raises ``ModelError`` if an input is missing or unknown, or no tuned
+        shape fits the inputs.
         """
         given = in_order([spec.name for spec in self.inputs], arrays, named)
         shapes = tuple(tuple(np.shape(array)) for array in given)
@@ -70,7 +70,7 @@ class ShapesResult(TuneResult):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def as_json(self) -> str:
-        """The result as JSON: that of each shape."""
+        """Return the results of all shapes as JSON."""
         shapes = [
             {
                 "function": entry_name(number),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune a model for several shapes, one after the other, and join what was compiled."""
+"""Tune a model for several shapes, one after the other, and join the compiled models."""
 
 import logging
 import tempfile
@@ -30,10 +30,10 @@ from .weight_layouts import WeightLayouts
 logger = logging.getLogger(__name__)
 
 JOINING_SHARE = 0.1
-"""The share of the time that is kept to join the shapes, and to try whether padding holds."""
+"""The share of the time that is reserved for joining the shapes and testing the padding."""
 
 TuneOne = Callable[[StopRequest, int | None, Experience, OneShape], TuneResult]
-"""Tunes one shape until a moment, with so many trials and what is known."""
+"""Tunes one shape, given the time limit, the maximum trials, the experience and the shape."""
 
 
 def tune_buckets(
@@ -46,14 +46,14 @@ def tune_buckets(
     directory: Path,
     target: Target,
 ) -> ShapesResult:
-    """Tune each shape with its share of what the shapes before have left, and join them.
+    """Tune each shape with its share of the remaining time and trials, and join the shapes.
 
-    The largest comes first: its layouts of weights suit the others best. A shape begins with the
-    best schedules of those before, refitted to its extents; a kernel that two shapes share has its
-    measurements already. The library of each is in a file of its own until all are joined in
+    The largest shape comes first: its weight layouts suit the others best. Each shape starts with
+    the best schedules of the earlier shapes, refitted to its extents. A kernel that two shapes
+    share already has measurements. Each shape has its own library file until all are joined in
     ``EXECUTABLE``. ``tuned``: tunes each shape; ``probe``: see ``why_not_padded``.
 
-    Raises ``TooLateError`` where the time is too short for a first executable of each shape.
+    Raises ``TooLateError`` if the time is too short for a first executable of each shape.
     """
     found: dict[int, tuple[TuneResult, ShapeModel]] = {}
     tuning = request.earlier(JOINING_SHARE * request.left)
@@ -97,7 +97,7 @@ def tune_buckets(
 def _with_schedules(
     experience: Experience, directory: Path, target: Target, path: Path
 ) -> Experience:
-    """What is known, with the best schedules of a directory, in a file."""
+    """Add the best schedules of a directory to the known ones, in a new file."""
     measured = best_schedules([open_database(directory)])
     write_schedules(path, dict.fromkeys([*measured, *find_schedules(experience.known, target)]))
     return replace(experience, known=path)
@@ -110,7 +110,7 @@ def _joined(
     directory: Path,
     target: Target,
 ) -> tuple[TuneResult, ...]:
-    """Write one library of all shapes; returns the results, which run it."""
+    """Write one library for all shapes; return the results, which run it."""
     with replacing(directory / EXECUTABLE) as partial:
         join(models, folder, target).write(partial)
     library = CompiledModel.load(directory / EXECUTABLE)

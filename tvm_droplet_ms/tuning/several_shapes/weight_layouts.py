@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that pack a weight as other shapes of the model do, so that it is held once.
+"""Schedules that pack a weight as other shapes of the model do, so that one copy suffices.
 
-A dense layer packs its weight by the tiles of the loops over the weight. Those have the same
-extents in all shapes: with the tiles of one shape for these loops, and its own for the others, a
-kernel of another shape uses the same packed weight.
+The tiles of the loops over its weight determine how a dense layer packs the weight. These loops
+have the same extents in all shapes. A kernel of another shape uses the same packed weight if it
+takes these tiles from the first shape and keeps its own tiles for the other loops.
 """
 
 import logging
@@ -40,30 +40,30 @@ from ..schedules import NEAR, by_workload, is_made_up, timed_records, workloads_
 logger = logging.getLogger(__name__)
 
 CROSSED = 3
-"""The most schedules with known layouts that are measured for a kernel, beside its own best."""
+"""The maximum number of schedules with known layouts to measure for a kernel, besides its best."""
 
 SHARE = 0.2
-"""The share of a shape's time and trials that is kept for that."""
+"""The share of a shape's time and trials that is reserved for these measurements."""
 
 REPLAYED = 16
-"""The most that are replayed to find them."""
+"""The maximum number of schedules that are replayed to find them."""
 
 _PACKING = "meta_schedule.layout_rewrite_preproc"
 """The annotation of a block that packs a constant weight (``layout_rewrite.cc``)."""
 
 Layout = tuple[str, int]
-"""The way in which a schedule packs a weight: the buffers' shapes, and a hash of the copy."""
+"""A packed weight layout: the shapes of the buffers, and a hash of the packing block's body."""
 
 Layouts = frozenset[Layout]
 
 Weight = tuple[str, bytes]
-"""A constant: its type, and its first bytes. Layers of one shape have weights of their own."""
+"""A constant: its type and shape, and its first bytes. Layers of equal shape differ in these."""
 
 _FIRST_BYTES = 256
 
 
 class WeightLayouts:
-    """The layouts of weights that the shapes tuned so far have."""
+    """The weight layouts of the shapes that were tuned so far."""
 
     def __init__(self, directory: Path, target: Target) -> None:
         self._directory = directory
@@ -75,10 +75,10 @@ class WeightLayouts:
         self._shared: dict[int, TuningRecord] = {}
 
     def choose(self, kernels: ModelKernels) -> None:
-        """Take, of the schedules about as fast as the best, the fastest with known layouts.
+        """Choose for each kernel the fastest near-best schedule with known layouts.
 
-        One whose best schedule packs nothing keeps it. What was taken before is chosen anew: a
-        faster one may have been measured since.
+        A kernel whose best schedule packs nothing keeps it. Earlier choices are made anew: a faster
+        schedule may have been measured since.
         """
         self._kernels = kernels
         for key, record in self._shared.items():
@@ -91,7 +91,7 @@ class WeightLayouts:
         for key, records in self._near(kernels).items():
             own = weights.get(key, frozenset())
             shared = next((one for one in records if self._is_taken(self._of(one), own)), None)
-            if shared is None or key in kernels.chosen:  # It was chosen for its outputs.
+            if shared is None or key in kernels.chosen:  # The latter are for correct outputs.
                 continue
             if shared is records[0] or self._of(records[0]):
                 self._shared[key] = kernels.chosen[key] = shared
@@ -104,7 +104,7 @@ class WeightLayouts:
     def measure(
         self, tuner: KernelTuner, kernels: ModelKernels, stop: StopRequest, trials: int | None
     ) -> None:
-        """Measure schedules with known layouts for the kernels that have none as fast."""
+        """Measure schedules with known layouts for kernels without a near-best one."""
         if not self._taken:
             return
         tasks = self._lacking(kernels)
@@ -112,7 +112,7 @@ class WeightLayouts:
         most = most if trials is None else min(trials, most)
         if not most or stop.is_due:
             return
-        each = max(2, most // len(tasks))  # One of them is what the kernel has.
+        each = max(2, most // len(tasks))  # One of them is the kernel's current schedule.
         schedules, weights = by_workload(kernels.schedules()), weights_of(kernels)
 
         def seeds(search: SearchContext) -> list[SpacePoint]:
@@ -131,7 +131,7 @@ class WeightLayouts:
             tuner.why_ended = why
 
     def end_shape(self) -> None:
-        """Know the layouts of the shape that was tuned last."""
+        """Record the layouts of the shape that was tuned last."""
         assert self._kernels is not None
         weights = weights_of(self._kernels)
         for key, record in by_workload(self._kernels.schedules()).items():
@@ -140,9 +140,9 @@ class WeightLayouts:
                 self._leaders[TunedTask.from_trace(record.trace)] = None
 
     def _near(self, kernels: ModelKernels) -> dict[int, list[TuningRecord]]:
-        """The schedules of each kernel that are about as fast as its best, the fastest first.
+        """Return the near-best schedules of each kernel, the fastest first.
 
-        The best may be a measured pick, of which the database has no record.
+        The best may be a measured pick, which has no record in the database.
         """
         current = by_workload(kernels.schedules())
         timed: dict[int, list[tuple[float, TuningRecord]]] = {}
@@ -160,7 +160,7 @@ class WeightLayouts:
         return near
 
     def _lacking(self, kernels: ModelKernels) -> list[ExtractedTask]:
-        """The kernels that pack a weight in a way that no other shape does."""
+        """Return the kernels that pack a weight in a layout that no other shape has."""
         schedules, near = by_workload(kernels.schedules()), self._near(kernels)
         weights = weights_of(kernels)
         found = []
@@ -177,7 +177,7 @@ class WeightLayouts:
     def _crossed(
         self, search: SearchContext, record: TuningRecord, weights: frozenset[Weight]
     ) -> list[SpacePoint]:
-        """The schedule that a kernel has, and the same with the layouts of other shapes."""
+        """Return a kernel's schedule, and variants of it with the layouts of other shapes."""
         point = search.spaces.find(record.trace)
         if point is None:
             return []
@@ -213,7 +213,7 @@ class WeightLayouts:
                 yield number, crossed
 
     def _is_taken(self, layouts: Layouts, weights: frozenset[Weight]) -> bool:
-        """True if another shape has each of these layouts, of one of these weights."""
+        """Return whether other shapes have each of these layouts for one of these weights."""
         return bool(layouts) and all(
             any((layout, weight) in self._taken for weight in weights) for layout in layouts
         )
@@ -222,7 +222,7 @@ class WeightLayouts:
         key = structural_hash(record.workload.mod), str(record.trace)
         if key not in self._layouts:
             schedule = Schedule(record.workload.mod, debug_mask="none")
-            # A record that no longer replays fails in as many ways as there are primitives.
+            # A record that no longer replays may raise an error of any schedule primitive.
             try:
                 record.trace.apply_to_schedule(schedule, remove_postproc=False)
                 self._layouts[key] = _packing(schedule)
@@ -233,7 +233,7 @@ class WeightLayouts:
 
 
 def weights_of(kernels: ModelKernels) -> dict[int, frozenset[Weight]]:
-    """The constants that each kernel is called with, by the hash of its workload."""
+    """Return the constants that each kernel is called with, by the hash of its workload."""
     found: dict[str, set[Weight]] = {}
     for value in values_of(kernels.lowered["main"]):
         if operator_name(value) == "relax.call_tir":
@@ -254,7 +254,7 @@ def weights_of(kernels: ModelKernels) -> dict[int, frozenset[Weight]]:
 
 
 def _packing(schedule: Schedule) -> Layouts:
-    """How a schedule packs each weight: from which place of which buffer to which."""
+    """Return the layout of each weight that a schedule packs."""
     children = schedule.get_child_blocks(schedule.get_sblock("root"))
     blocks = [schedule.get(block) for block in children]
     return frozenset(_layout(block) for block in blocks if _PACKING in block.annotations)
