@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def find_draft(target: "Target") -> "Draft | None":
     """Make the draft for a target.
 
-    ``target``: the target to tune for. Returns a draft that predicts the throughput of schedules
-    for a CPU, a draft that knows which schedules a GPU can launch for a target with launch limits,
-    and None for other targets.
+    ``target``: the target to tune for. For a CPU, the draft predicts the throughput of schedules.
+    For a GPU target with launch limits, it knows which schedules can be launched. Returns None for
+    other targets.
     """
     if target.kind.name == "llvm":
         from .symbol_draft import SymbolDraft

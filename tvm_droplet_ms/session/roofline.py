@@ -151,8 +151,8 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
 def measure_machine(threads: int = 1) -> MachineRates:
     """Measure the machine's rates, once per process; it takes less than half a second.
 
-    The peak rate and the bandwidths of one thread are multiplied by ``threads``. So the bounds are
-    rather too low than too high.
+    The peak rate and the bandwidths of one thread are multiplied by ``threads``, so that the bounds
+    err on the low side.
     """
     peak = threads * peak_flops()
     bandwidths = [threads * copy_bandwidth(size) for size in WORKING_SETS]

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A draft that finds the GPU schedules that can be launched, for many points at once.
 
-About nine in ten schedules that TVM draws for a GPU need more threads or shared memory than it has.
-``VerifyGPUCode`` rejects them after a replay (``verify_gpu_code.cc``). Both are products of
+About nine in ten schedules that TVM draws for a GPU need more threads or shared memory than the GPU
+has. ``VerifyGPUCode`` rejects them after a replay (``verify_gpu_code.cc``). Both are products of
 decisions in the trace: ``Split`` makes loops, ``Fuse`` and ``Bind`` turn them into threads, and
 ``CacheRead`` copies their operands into shared memory.
 
-On tensor cores, a warp executes a block of the trace: its 32 threads multiply the threads that the
-trace binds. The operands are fragments: copies of the shared copies, with the same indices. The
-rows of the shared copies are padded (``StorageAlign``). The output's shared copy reuses the memory
-of the operands' copies (``merge_shared_memory_allocations.cc``), so the larger of both counts.
+On tensor cores, a warp executes a block of the trace, so each thread that the trace binds counts 32
+times. The operands are fragments: copies of the shared copies, with the same indices. The rows of
+the shared copies are padded (``StorageAlign``). The output's shared copy reuses the memory of the
+operands' copies (``merge_shared_memory_allocations.cc``), so the larger of both counts.
 
 Two more kinds of schedules are refused: vectors that are too wide (``wide_vectors.py``), and
 pipelines whose loop has one iteration.
