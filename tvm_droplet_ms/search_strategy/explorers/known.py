@@ -24,8 +24,8 @@ class KnownExplorer(SeededExplorer):
     Parameters
     ----------
     known : str | os.PathLike[str] | None
-        "auto" for the schedules that come with the package, the path of a file that
-        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote, or None.
+        "auto" for the schedules that come with the package, None for no schedules, or the path of
+        a file that ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote.
     explorer : Explorer | None
         The explorer that fills the batch and continues. None for ``RandomExplorer()``.
 
