@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts: what is believed of a schedule before it is replayed.
+"""Drafts: estimates of a schedule before it is replayed.
 
-The loops of a schedule follow from its decisions (``skeleton``), its symbols from the loops
-(``symbols``), and trees that have learned from other workloads score the symbols (``fitted``).
+The decisions of a schedule determine its loops (``skeleton``), and the loops determine its symbols
+(``symbols``). Trees fitted to other workloads score the symbols (``draft_file``).
 """
 
 from typing import TYPE_CHECKING

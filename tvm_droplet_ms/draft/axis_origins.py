@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops that the axes of each block run over, by the trace of a schedule.
+"""The loops that the axes of each block run over, read from the trace of a schedule.
 
-An axis is a chain of loops that ``Split`` made, or the region that another block needs of it, where
-``ComputeAt`` or ``ReverseComputeAt`` moved the block.
+An axis is a chain of loops that ``Split`` made. For a block that ``ComputeAt`` or
+``ReverseComputeAt`` moved, it covers the region that another block needs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from .block_tree import Block, BlockTree, Loop, NotUnderstood
 from .extents import Node, Tape
 
 REDUCE = int(tirx.IterVar.CommReduce)
-"""The type of an axis that is reduced."""
+"""The type of a reduction axis."""
 
 _SPLIT, _TILE = "Split", "SamplePerfectTile"
 _MOVES = frozenset({"ComputeAt", "ReverseComputeAt"})
@@ -39,18 +39,18 @@ _HARMLESS = frozenset(
         "Unannotate",
     }
 )
-"""Instructions that make no loops, or none but those of whole axes."""
+"""Instructions that make no loops, or only loops over whole axes."""
 
 
 @dataclass
 class Region:
-    """The loops that moving a block to a loop of another one made, one for each of its axes.
+    """The loops made by moving a block to a loop of another block, one for each of its axes.
 
-    - ``block``: the block that was moved.
-    - ``depth``: the loops around it before its own.
-    - ``required``: the blocks at this place that read what it writes, or write what it reads; the
-      region; and the dimension of it that each axis is, None for one that is reduced, whose loops
-      are whole.
+    - ``block``: the moved block.
+    - ``depth``: the number of outer loops around its own loops.
+    - ``required``: for each consumer or producer of the block at this place: that block, its
+      region, and the region's dimension for each axis. None marks a reduction axis, whose loop is
+      whole.
     """
 
     block: Block
@@ -62,14 +62,14 @@ class AxisOrigins:
     """The loops that the axes of each block of a schedule run over.
 
     - ``schedule``: the schedule, without postprocessors.
-    - ``tape``: gets the nodes.
-    - ``extents``: the extents of loops that the trace tells, by the ``id`` of the loop.
-    - ``chains``: the loops that each axis of a block was split into, the outermost first, by its
+    - ``tape``: records the nodes.
+    - ``extents``: the loop extents that follow from the trace, by the ``id`` of the loop.
+    - ``chains``: the loops that each axis of a block was split into, the outermost first, by block
       name.
-    - ``regions``: the blocks that were moved, by their names.
+    - ``regions``: the regions of the moved blocks, by block name.
 
-    Raises ``NotUnderstood``: says what makes a loop of an extent that is not known to follow from
-    the decisions.
+    Raises ``NotUnderstood`` if a loop's extent does not follow from the decisions; the message
+    names the cause.
     """
 
     def __init__(self, sketch: Sketch, schedule: Schedule, tree: BlockTree, tape: Tape) -> None:
@@ -77,7 +77,7 @@ class AxisOrigins:
         self._schedule = schedule
         self._tree = tree
         self._tape = tape
-        # Positions of decisions are those of a trace without what nothing uses.
+        # The positions of decisions refer to the simplified trace, without unused instructions.
         self._insts = list(schedule.trace.simplified(remove_postproc=True).insts)
         self.extents: dict[int, Node] = {}
         self.chains: dict[str, list[list[Loop]]] = {}
@@ -87,10 +87,10 @@ class AxisOrigins:
             self._explain(block)
 
     def _find(self, loop_rv: Any) -> Loop | None:
-        """The loop of a variable of the trace; None where it was split further."""
+        """The loop of a variable of the trace; None if it was split further."""
         try:
             variable = self._schedule.get(loop_rv).loop_var
-        except Exception:  # TVM raises errors of many types for what is gone.
+        except Exception:  # TVM raises errors of many types for a removed loop.
             return None
         return self._tree.find(variable)
 
@@ -134,7 +134,7 @@ class AxisOrigins:
             self.extents[id(loop)] = node
 
     def _note_chains(self, outputs: Sequence[Any], parts: Mapping[Any, list[Any]]) -> None:
-        """The loops that each axis of a block was split into."""
+        """Note the loops that each axis of a block was split into."""
         if not any(output in parts for output in outputs):
             return
         chains = [[self._find(loop) for loop in _leaves(output, parts)] for output in outputs]
@@ -163,7 +163,7 @@ class AxisOrigins:
         own = block.loops[-len(block.axes) :] if block.axes else ()
         if len(own) != len(block.axes):
             raise NotUnderstood(f"the loops of {block.name}")
-        # A block that is moved to no loop keeps those of its whole axes.
+        # A block that was not moved to a loop keeps the loops over its whole axes.
         if block.name not in self._moved or len(block.loops) == len(own):
             if len(block.loops) != len(own):
                 raise NotUnderstood(f"the loops of {block.name}")
@@ -196,14 +196,14 @@ class AxisOrigins:
 
 
 def _leaves(loop: Any, parts: Mapping[Any, list[Any]]) -> list[Any]:
-    """The parts that a loop was split into, and their parts."""
+    """The innermost parts that a loop was split into; the loop itself if it was not split."""
     if loop not in parts:
         return [loop]
     return [leaf for part in parts[loop] for leaf in _leaves(part, parts)]
 
 
 def _dimensions(block: Block, region: Any) -> list[int | None]:
-    """The dimension of a block's own region that each of its axes is."""
+    """For each axis of a block, the dimension of the block's own region that it indexes."""
     starts = [part.min for part in region.region]
     found: list[int | None] = []
     for axis in block.axes:

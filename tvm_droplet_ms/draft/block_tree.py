@@ -12,12 +12,12 @@ from ..cost_model.features.loop_context import scheduled_blocks
 
 
 class NotUnderstood(Exception):
-    """A schedule of which this module does not know what its loops depend on."""
+    """The loop extents of a schedule are not known to follow from its decisions."""
 
 
 @dataclass
 class Loop:
-    """A loop of the module; TVM's variable of it, and its extent."""
+    """A loop of the module: its TVM variable and its extent."""
 
     variable: Any
     extent: int
@@ -25,7 +25,7 @@ class Loop:
 
 @dataclass
 class Block:
-    """A block that has no block within it.
+    """A block without nested blocks.
 
     ``realize``: TVM's ``SBlockRealize``. ``loops``: the loops around it, the outermost first.
     """
@@ -35,32 +35,32 @@ class Block:
 
     @cached_property
     def name(self) -> str:
-        """Its name."""
+        """The name of the block."""
         return str(self.realize.block.name_hint)
 
     @cached_property
     def axes(self) -> list[Any]:
-        """Its axes, TVM's ``IterVar``."""
+        """The axes of the block, as ``IterVar``."""
         return list(self.realize.block.iter_vars)
 
     @cached_property
     def variables(self) -> list[Any]:
-        """The variables of its axes."""
+        """The variables of the axes."""
         return [axis.var for axis in self.axes]
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The lengths of its axes."""
+        """The lengths of the axes."""
         return [integer(axis.dom.extent) for axis in self.axes]
 
     @cached_property
     def writes(self) -> list[Any]:
-        """The regions that it writes."""
+        """The regions that the block writes."""
         return list(self.realize.block.writes)
 
     @cached_property
     def reads(self) -> list[Any]:
-        """The regions that it reads."""
+        """The regions that the block reads."""
         return list(self.realize.block.reads)
 
 
@@ -68,15 +68,15 @@ class Block:
 class BlockTree:
     """The blocks and loops of a module.
 
-    ``blocks``: those without a block within them, in the order of the module. ``loops``: all loops
-    around them, each once, in the order of the module.
+    ``blocks``: the blocks without nested blocks. ``loops``: all loops around them, each once. Both
+    are in the order of the module.
     """
 
     blocks: list[Block]
     loops: list[Loop]
 
     def find(self, variable: Any) -> Loop | None:
-        """The loop of a variable of TVM's; None if it is gone."""
+        """The loop of a TVM variable; None if the module has no such loop."""
         return next((loop for loop in self.loops if loop.variable.same_as(variable)), None)
 
 
@@ -97,7 +97,7 @@ def read_blocks(mod: IRModule) -> BlockTree:
 
 
 def integer(value: Any) -> int:
-    """The number that an expression is. Raises ``NotUnderstood`` if it is not constant."""
+    """The value of a constant expression. Raises ``NotUnderstood`` for any other."""
     if isinstance(value, int | tirx.IntImm):
         return int(value)
     raise NotUnderstood(f"the extent {value}, which is not constant")

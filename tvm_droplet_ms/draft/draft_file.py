@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a fitted draft, and the one that comes with the package. Imports no TVM."""
+"""Files of fitted drafts, and the draft that comes with the package. Imports no TVM."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ROUNDS = 120
 """The number of trees."""
 
 MOST_POINTS = 1024
-"""Schedules of a workload to learn from: more teach little about another one."""
+"""Schedules to learn from per workload: more teach little about other workloads."""
 
 
 def fit_draft(
@@ -28,9 +28,10 @@ def fit_draft(
     """Fit trees to the symbols of measured schedules.
 
     A workload weighs the square root of the number of its schedules, as in
-    ``PretrainedModel.learn``. ``symbols``: of the schedules of each workload, of shape
-    ``(schedules, SYMBOLS)``. ``throughputs``: the throughput of each relative to the best of its
-    workload, of shape ``(schedules,)``. ``seed``: seed of the draw of schedules, and of the trees.
+    ``PretrainedModel.learn``. ``symbols``: for each workload, the symbols of its schedules, of
+    shape ``(schedules, SYMBOLS)``. ``throughputs``: for each workload, the throughput of each
+    schedule relative to the best one, of shape ``(schedules,)``. ``seed``: seeds the draw of
+    schedules and the trees.
     """
     generator = np.random.default_rng(seed)
     kept = [np.sort(generator.permutation(len(row))[:MOST_POINTS]) for row in symbols]
@@ -55,14 +56,14 @@ _HEADER, _TREES = "header.json", "trees.ubj"
 
 
 class DraftFileError(ValueError):
-    """A file holds no draft that this version can use; the message says why and what to do."""
+    """A file does not hold a draft for this version; the message says why and what to do."""
 
 
 def write_draft(path: str | os.PathLike[str], trees: Trees, workloads: Sequence[str]) -> None:
-    """Write a draft's file; it is complete or absent.
+    """Write a draft to a file, which is complete or absent afterwards.
 
-    ``trees``: those of ``fit_draft``. ``workloads``: the names of the workloads that they have
-    learned from.
+    ``trees``: the trees of ``fit_draft``. ``workloads``: the names of the workloads that the trees
+    were fitted to.
     """
     header = {"format": FORMAT, "schema": SCHEMA, "workloads": list(workloads)}
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -73,8 +74,8 @@ def write_draft(path: str | os.PathLike[str], trees: Trees, workloads: Sequence[
 def read_draft(path: str | os.PathLike[str]) -> Trees:
     """Read a file that ``write_draft`` wrote.
 
-    Raises ``DraftFileError`` if the file cannot be read, is damaged, or its symbols are those of
-    another version.
+    Raises ``DraftFileError`` if the file cannot be read, is damaged, or has the symbols of another
+    version.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -95,5 +96,5 @@ def read_draft(path: str | os.PathLike[str]) -> Trees:
 
 @cache
 def shipped_draft() -> Trees:
-    """The draft that comes with the package, read once in a process."""
+    """The draft that comes with the package, read once per process."""
     return read_draft(SHIPPED)

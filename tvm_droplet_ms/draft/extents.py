@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arithmetic on the decisions of many points at once.
 
-What a schedule looks like follows from its decisions: the extent of a tiled loop is an entry of
-one, and the rest are sums, products and minima of extents. A tape records such expressions once,
-each of them once, and evaluates all of them for thousands of points in a few NumPy operations.
+The decisions of a schedule determine its loops: the extent of a tiled loop is an entry of a
+decision, and all other extents are sums, products and minima of extents. A tape records each such
+expression once, and evaluates all of them for thousands of points in a few NumPy operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from functools import reduce
 import numpy as np
 
 Node = int
-"""The number of an expression of a tape."""
+"""The number of an expression on a tape."""
 
 CHUNK = 4096
-"""Points that are evaluated at once: a chunk of all expressions fits the last-level cache."""
+"""Points evaluated at once: a chunk of all expressions fits in the last-level cache."""
 
 _OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add,
@@ -31,10 +31,10 @@ _OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 class Tape:
-    """Expressions in the entries of decisions, in the order in which they are evaluated.
+    """Expressions over the entries of decisions, in evaluation order.
 
     Values are integers held as float64: exact up to 2**53. The methods that take nodes return the
-    node of the result; equal expressions have one node, and those of constants are folded.
+    node of the result. Equal expressions share one node, and constant expressions are folded.
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class Tape:
         return self._node("entry", column)
 
     def table(self, column: int, values: Sequence[float]) -> Node:
-        """A value for each value of an entry, which counts from 0: what a choice stands for."""
+        """A table lookup: one value for each value of an entry, which counts from 0."""
         self._tables.append(np.asarray(values, dtype=float))
         return self._node("table", column, len(self._tables) - 1)
 
     def value(self, node: Node) -> int | None:
-        """The value of a constant; None for what depends on the decisions."""
+        """The value of a constant; None for an expression that depends on the decisions."""
         operation, first, _ = self._nodes[node]
         return first if operation == "constant" else None
 
@@ -114,7 +114,7 @@ class Tape:
         return self._binary("modulo", first, self.constant(divisor))
 
     def equal(self, first: Node, second: Node) -> Node:
-        """1 where both are equal, else 0."""
+        """1 where both are equal, 0 elsewhere."""
         return self._commuting("equal", first, second)
 
     def _commuting(self, operation: str, first: Node, second: Node) -> Node:
@@ -182,7 +182,7 @@ class Interval:
 class Intervals:
     """Interval arithmetic on a tape, with the rules of TVM's ``ConstIntBoundAnalyzer``.
 
-    ``tape``: where the expressions are recorded.
+    ``tape``: records the expressions.
     """
 
     def __init__(self, tape: Tape) -> None:
@@ -194,7 +194,7 @@ class Intervals:
         return Interval(node, node)
 
     def counted(self, count: Node) -> Interval:
-        """From 0 to one less than a count."""
+        """The interval from 0 to one less than a count."""
         zero, one = self._tape.constant(0), self._tape.constant(1)
         return Interval(zero, self._tape.subtract(count, one))
 
@@ -217,7 +217,8 @@ class Intervals:
     def floor_modulo(self, interval: Interval, divisor: int) -> Interval:
         """The remainder of a division by a positive constant.
 
-        The index itself where it stays below the divisor, and else as much as a remainder may be.
+        The result is the index itself where it stays below the divisor, and else the interval of
+        all remainders.
         """
         tape = self._tape
         last = tape.constant(divisor - 1)

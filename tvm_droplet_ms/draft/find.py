@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The draft that comes with the package for a target.
+"""The default draft for a target.
 
-The search strategy finds it by the name ``tvm_droplet_ms.find_draft`` of a global function, so that
-it need not import this package.
+The search strategy calls the global function ``tvm_droplet_ms.find_draft``, so that it need not
+import this package.
 """
 
 from typing import TYPE_CHECKING
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def find_draft(target: "Target") -> "Draft | None":
     """Make the draft for a target.
 
-    ``target``: the target to tune for. What the schedules of a CPU are expected to run at; which
-    schedules a GPU can launch, where the target says its limits; None for other targets.
+    ``target``: the target to tune for. For a CPU, the draft predicts the throughput of schedules.
+    For a GPU target with launch limits, it knows which schedules can be launched. Returns None for
+    other targets.
     """
     if target.kind.name == "llvm":
         from .symbol_draft import SymbolDraft

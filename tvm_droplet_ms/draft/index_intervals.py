@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of TVM's index expressions, with extents that are expressions themselves."""
+"""Intervals of TVM's index expressions, over extents that are expressions themselves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,15 @@ from .extents import Interval, Intervals
 
 
 class UnknownIndex(Exception):
-    """An index expression of which no interval is known."""
+    """An index expression without a known interval."""
 
 
 def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Intervals) -> Interval:
-    """The values that an index may take while each axis varies by itself.
+    """The interval of an index whose axes vary independently.
 
-    ``index``: a ``PrimExpr`` of a block's axes. ``axis``: the values of an axis, by its variable.
-    ``intervals``: does the arithmetic. Raises ``UnknownIndex``: names the kind of expression, such
-    as a load: a gather.
+    ``index``: a ``PrimExpr`` of a block's axes. ``axis``: gives the interval of an axis variable.
+    ``intervals``: does the arithmetic. Raises ``UnknownIndex`` for an unsupported expression, such
+    as the load of a gather; the message names its kind.
     """
 
     def visit(expr: Any) -> Interval:
@@ -50,7 +50,7 @@ def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Inter
 def linear_coefficient(index: Any, variable: Any) -> int:
     """The coefficient of a variable in an index, as TVM's ``StrideExtractor`` finds it.
 
-    It looks through sums and products with constants only; 0 where it finds none.
+    Only sums and products with constants are searched. Returns 0 if there is no coefficient.
     """
     if isinstance(index, tirx.Var):
         return int(index.same_as(variable))

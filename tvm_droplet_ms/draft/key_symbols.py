@@ -43,8 +43,8 @@ def key_of(sketch: Sketch, point: Point) -> Key:
 class KeySymbols:
     """The symbols of the points of one key.
 
-    ``schedule``: a replayed schedule of the key, without postprocessors. Raises ``NotUnderstood``,
-    ``UnknownIndex`` if the loops of the key are not known to follow from its decisions.
+    ``schedule``: a replayed schedule of the key, without postprocessors. Raises ``NotUnderstood``
+    or ``UnknownIndex`` if the loops of the key are not known to follow from its decisions.
     """
 
     sketch: Sketch
@@ -74,7 +74,7 @@ class KeySymbols:
         return symbols(nests, limits)
 
     def values(self, points: np.ndarray) -> tuple[list[NestValues], Limits]:
-        """The loop nests of points of the key, and what may be annotated.
+        """The loop nests and the annotated limits of points of the key.
 
         ``points``: decisions, of shape ``(points, entries)``.
         """
@@ -108,7 +108,7 @@ def _nodes(nest: Nest) -> set[Node]:
 
 
 def _limit(tape: Tape, sketch: Sketch, trace: Trace, names: Sequence[str]) -> Node:
-    """The value that a block is annotated with: a constant, a parallel extent or a choice."""
+    """The annotated value of a block: a constant, a parallel extent or a choice; 0 for none."""
     decisions = {decision.inst: decision for decision in sketch.decisions}
     choices: list[tuple[Any, Node]] = []
     for position, inst in enumerate(trace.insts):

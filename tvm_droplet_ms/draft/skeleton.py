@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop nests of a key: what a schedule looks like, as a function of its decisions.
+"""The loop nests of a key, as functions of the decisions.
 
 A key is a sketch with the realized values of its compute locations. All schedules of a key have the
-same loops, blocks and accesses; only the extents of the loops differ, and they follow from the
+same loops, blocks and accesses. Only the extents of the loops differ, and they follow from the
 decisions:
 
 - a loop that ``Split`` makes has an entry of a decision as its extent, and the trace says which;
@@ -10,7 +10,7 @@ decisions:
   block touches there, but no longer than the axis (``compute_at.cc``, ``CalculateBlockVarDomain``);
 - any other loop has the extent of its axis.
 
-So one replay without postprocessors tells all about a key. What this does not understand raises
+So one replay without postprocessors describes all schedules of a key. Other schedules raise
 ``NotUnderstood``.
 """
 
@@ -38,10 +38,10 @@ class NestAccess:
     - ``buffer``: the buffer's name.
     - ``is_write``: whether the block writes it.
     - ``itemsize``: the bytes of an element.
-    - ``touched``, ``runs``: the bytes that each loop with the loops within it touches, and how many
-      contiguous bytes among them, the innermost loop first; see ``nests.Access``.
+    - ``touched``, ``runs``: the bytes that each loop touches together with its inner loops, and
+      the number of contiguous bytes among them, the innermost loop first; see ``nests.Access``.
     - ``strides``: the elements that one step of each loop moves along the buffer, the innermost
-      loop first; 0 where the region does not depend on it.
+      loop first; 0 where the region does not depend on the loop.
     """
 
     buffer: str
@@ -54,14 +54,14 @@ class NestAccess:
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops around one block that has no block within it.
+    """The loops around one block without nested blocks.
 
     - ``block``: the block's name.
     - ``loops``: the number of each loop in the module, the innermost first: nests may share outer
       loops.
-    - ``extents``: the iterations of each.
-    - ``reduces``: whether each runs over an axis that is reduced.
-    - ``single``: whether the body of each is one statement.
+    - ``extents``: the iterations of each loop.
+    - ``reduces``: whether each loop runs over a reduction axis.
+    - ``single``: whether the body of each loop is one statement.
     - ``operations``: the operations of one execution of the block; see
       ``loop_context.operations``.
     - ``accesses``: the writes of the block, then its reads.
@@ -80,8 +80,8 @@ class Nest:
 class Skeleton:
     """The loop nests of a key.
 
-    ``tape``: evaluates the nodes of the nests for points of the key's sketch. ``nests``: in the
-    order of the module.
+    ``tape``: evaluates the nodes of the nests for points of the key's sketch. ``nests``: the nests
+    in the order of the module.
     """
 
     tape: Tape
@@ -89,11 +89,11 @@ class Skeleton:
 
 
 def compile_skeleton(sketch: Sketch, schedule: Schedule) -> Skeleton:
-    """Read the loop nests of a key out of one of its schedules.
+    """Read the loop nests of a key from one of its schedules.
 
     ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
-    postprocessors. Raises ``NotUnderstood``: says what makes a loop of an extent that is not known
-    to follow from the decisions.
+    postprocessors. Raises ``NotUnderstood`` if a loop's extent is not known to follow from the
+    decisions; the message names the cause.
     """
     tape = Tape()
     tree = read_blocks(schedule.mod)
@@ -139,7 +139,7 @@ class _Lengths:
         return self._origins.extents[id(loop)]
 
     def _needed(self, region: Region, axis: int, depth: int) -> Node:
-        """The number of an axis's values needed while the loops deeper than `depth` turn."""
+        """The number of an axis's values needed while the loops deeper than `depth` iterate."""
         tape = self._tape
         counts = []
         for other, needed, dimensions in region.required:
@@ -157,7 +157,7 @@ class _Lengths:
         return tape.least(count, tape.constant(region.block.lengths[axis]))
 
     def count(self, block: Block, axis: int, depth: int) -> Node:
-        """The number of values of a block's axis while its loops deeper than `depth` turn."""
+        """The number of values of a block's axis while its loops deeper than `depth` iterate."""
         key = (block.name, axis, depth)
         if key not in self._counts:
             self._counts[key] = self._count(block, axis, depth)
@@ -191,7 +191,7 @@ class _Lengths:
         return tape.sum(terms)
 
     def index(self, block: Block, index: Any, depth: int) -> Interval:
-        """The values of an index of a block while its loops deeper than `depth` turn."""
+        """The interval of a block's index while its loops deeper than `depth` iterate."""
 
         def interval(variable: Any) -> Interval:
             for number, axis in enumerate(block.variables):
@@ -236,7 +236,7 @@ class _Lengths:
         return tape.constant(0)
 
     def _step(self, block: Block, axis: int, loop: Loop) -> Node | None:
-        """The addition of one step of a loop to an axis; None where it does not turn the axis."""
+        """The increment of an axis per step of a loop; None if the axis ignores the loop."""
         if block.name in self._origins.regions:
             region = self._origins.regions[block.name]
             is_own = block.loops[region.depth + axis] is loop
@@ -247,7 +247,7 @@ class _Lengths:
         return self._tape.product([self.extent(other) for other in chain[chain.index(loop) + 1 :]])
 
     def reduces(self, loop: Loop) -> bool:
-        """True if a loop runs over an axis that is reduced, in any of its blocks."""
+        """True if a loop runs over a reduction axis of any of its blocks."""
         return any(
             int(block.axes[axis].iter_type) == REDUCE
             for block in self._tree.blocks
@@ -266,7 +266,7 @@ class _Lengths:
         return len(children) == 1
 
     def _touched(self, block: Block, region: Any, depth: int) -> tuple[Node, Node]:
-        """The bytes of a region that the loops deeper than `depth` touch, and a run of them."""
+        """The bytes of a region that loops deeper than `depth` touch, and the contiguous bytes."""
         tape = self._tape
         touched = run = tape.constant(int(region.source.dtype.itemsize))
         is_whole = tape.constant(1)
@@ -276,7 +276,7 @@ class _Lengths:
             end = tape.constant(integer(length))
             covered = tape.least(tape.add(span, extent), end)
             touched = tape.multiply(touched, covered)
-            # 1 where the dimensions within are not covered whole.
+            # 1 where the inner dimensions are not covered completely.
             factor = tape.add(
                 tape.multiply(is_whole, covered), tape.subtract(tape.constant(1), is_whole)
             )

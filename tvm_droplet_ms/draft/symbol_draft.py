@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The draft that a strategy is given: trees on the symbols of schedules."""
+"""A draft that scores schedules by trees on their symbols."""
 
 import os
 from collections import Counter
@@ -17,17 +17,17 @@ from .index_intervals import UnknownIndex
 from .key_symbols import Key, KeySymbols, key_of
 
 MOST_KEYS = 64
-"""Keys of a sketch that are drafted, those of the most points first."""
+"""The most keys drafted per sketch; the keys with the most points come first."""
 
 LEAST_POINTS = 16
-"""Points of a key below which it is not worth a replay."""
+"""The fewest points of a key that are worth a replay."""
 
 
 class Scorer(Protocol):
     """Scores symbols, such as the trees of ``fit_draft``."""
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """The expected throughput, of shape ``(points,)``, of rows of symbols."""
+        """Predict the throughput of rows of symbols, of shape ``(points,)``."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SymbolDraft:
     Parameters
     ----------
     trees : Scorer
-        Those of ``fit_draft``.
+        The trees of ``fit_draft``.
     """
 
     trees: Scorer
@@ -64,12 +64,12 @@ class SymbolDraft:
 
 
 RANDOM_SHARE = 0.25
-"""Share of the schedules that TVM draws."""
+"""The share of the schedules that are drawn as TVM draws them."""
 
 
 @dataclass
 class TaskSymbols:
-    """The draft of one task; keys are compiled where they are asked for.
+    """The draft of one task; keys are compiled on demand.
 
     - ``trees``: score symbols.
     - ``spaces``: the points of the task.
@@ -113,14 +113,14 @@ class TaskSymbols:
         return self._keys[sketch, key]
 
     def _compile(self, sketch: int, key: Key, points: np.ndarray) -> KeySymbols | None:
-        """A key, from the first of some points that TVM realizes in it."""
+        """Compile a key from the first of a few points that TVM realizes in it."""
         ours = self.spaces.sketches[sketch]
         for row in points[:: max(1, len(points) // 4)][:4]:
             schedule = self.replayer.new_schedule()
             trace = self.spaces.trace((sketch, tuple(row.tolist())))
             try:
                 trace.apply_to_schedule(schedule, remove_postproc=True)
-            except Exception:  # TVM raises errors of many types for what it cannot schedule.
+            except Exception:  # TVM raises errors of many types for illegal decisions.
                 continue
             realized = ours.read(schedule.trace.simplified(remove_postproc=True))
             if key_of(ours, realized) != key:
@@ -134,7 +134,7 @@ class TaskSymbols:
         return None
 
     def summary(self) -> str:
-        """The number of keys that are drafted, and the reasons that the others are not."""
+        """The number of drafted keys, and the reasons why the others are not drafted."""
         drafted = sum(key is not None for key in self._keys.values())
         text = f"drafted {drafted} of {len(self._keys)} keys"
         reasons = ", ".join(f"{reason} ({count})" for reason, count in self._unknown.most_common())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbols of many schedules at once: what their loop nests cost, without a replay.
+"""Symbols of many schedules at once: cost features of loop nests, without a replay.
 
-The symbols follow those of Pruner (Qiao et al., ASPLOS 2025, section 4): allocation, traffic,
-parallelism and alignment at each level of the memory, counted from the tile sizes. Here every one
-is a logarithm to base 2, relative to the operations of the workload, so that a number means the
-same in every workload.
+The symbols follow Pruner (Qiao et al., ASPLOS 2025, section 4): allocation, traffic, parallelism
+and alignment at each level of the memory, counted from the tile sizes. Here each symbol is a
+base-2 logarithm relative to the operations of the workload, so that it means the same in every
+workload.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def fusible_loops(extents: np.ndarray, strides: Sequence[np.ndarray]) -> np.ndar
     for steps in strides:
         fusible = np.zeros(points, dtype=int)
         goes_on = np.ones(points, dtype=bool)
-        following = np.zeros(points)  # The stride of a loop that continues the ones within it.
+        following = np.zeros(points)  # The stride at which a loop continues its inner loops.
         for extent, step in zip(extents, steps, strict=True):
             is_first = (step != 0) & (following == 0)
             breaks = np.where(is_first, (step != 1) & (fusible != 0), step != following)
@@ -43,11 +43,11 @@ def vector_extent(
     single: Sequence[bool],
     limit: np.ndarray,
 ) -> np.ndarray:
-    """The extent of the loop that is vectorized; 1 where none is.
+    """The extent of the vectorized loop; 1 without one.
 
     - ``extents``: the iterations of each loop, of shape ``(loops, points)``.
     - ``strides``: for each access, the elements that a step of each loop moves, of the same shape.
-    - ``reduces``: whether each loop runs over a reduced axis: these are not vectorized.
+    - ``reduces``: whether each loop runs over a reduction axis; such loops are not vectorized.
     - ``single``: whether the body of each loop is one statement.
     - ``limit``: the largest extent, of shape ``(points,)``.
 
@@ -67,10 +67,10 @@ def vector_extent(
 def parallel_extent(
     extents: np.ndarray, reduces: Sequence[bool], single: Sequence[bool], limit: np.ndarray
 ) -> np.ndarray:
-    """The extent of the loop that is run in parallel; 1 where none is.
+    """The extent of the parallel loop; 1 without one.
 
-    Loops are fused from the outermost on, the one that exceeds the limit included. The parameters
-    are those of ``vector_extent``; a limit of 0 is none, and nothing is fused.
+    Loops are fused from the outermost inward, up to and including the loop that exceeds the limit.
+    With a limit of 0, nothing is fused. ``vector_extent`` describes the parameters.
     """
     parallel = np.ones(extents.shape[1])
     goes_on = limit > 0
@@ -85,13 +85,13 @@ def parallel_extent(
 
 
 SIZES = 2.0 ** np.arange(6, 25, 2)
-"""Bytes that the loops within a level of the memory touch, from a line to the last-level cache."""
+"""Sizes in bytes of the levels of the memory, from a cache line to the last-level cache."""
 
 ACCESSES = 3
-"""Accesses kept of a nest: the write, then those that touch most."""
+"""Number of accesses kept per nest: the write, then the accesses that touch the most bytes."""
 
 INNERMOST = 4
-"""Innermost loops whose extents are symbols of their own."""
+"""Number of innermost loops whose extents are symbols."""
 
 LINE = 64.0
 """Bytes of a cache line."""
@@ -102,7 +102,7 @@ class NestValues:
     """The loop nest of one block, for many points.
 
     - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops, points)``.
-    - ``touched``, ``runs``, ``strides``: of each access, of shape ``(accesses, loops, points)``;
+    - ``touched``, ``runs``, ``strides``: for each access, of shape ``(accesses, loops, points)``;
       see ``skeleton.NestAccess``. The writes come first.
     - ``itemsizes``: the bytes of an element of each access.
     - ``reduces``, ``single``: see ``skeleton.Nest``.
@@ -126,9 +126,9 @@ class NestValues:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a sketch sets the postprocessors, for many points.
+    """The limits that a sketch sets for the postprocessors, for many points.
 
-    ``parallel``, ``vector``, ``unroll``: the limits that the root block is annotated with, of shape
+    ``parallel``, ``vector``, ``unroll``: the limits annotated on the root block, of shape
     ``(points,)``; 0 for none.
     """
 
@@ -138,23 +138,23 @@ class Limits:
 
 
 OF_NEST = 2 * len(SIZES) + ACCESSES * (len(SIZES) + 2) + INNERMOST + 7
-"""Symbols of one nest."""
+"""Number of symbols of one nest."""
 
 NESTS = 2
-"""Nests kept, by their operations."""
+"""Number of nests kept: the nests with the most operations."""
 
 SYMBOLS = NESTS * OF_NEST + len(SIZES) + 5
-"""Symbols of a schedule."""
+"""Number of symbols of a schedule."""
 
 SCHEMA = f"1: {SYMBOLS} symbols"
-"""Version of the symbols; change it whenever one changes its meaning."""
+"""Version of the symbols; change it whenever a symbol changes its meaning."""
 
 
 def symbols(nests: Sequence[NestValues], limits: Limits) -> np.ndarray:
     """The symbols of many schedules of one key.
 
     ``nests``: the nests that have loops and accesses, in the order of the module; at least one.
-    ``limits``: what may be annotated. Returns values of shape ``(points, SYMBOLS)``, float32.
+    ``limits``: the annotated limits. Returns values of shape ``(points, SYMBOLS)``, float32.
     """
     works = [nest.iterations[-1] * max(nest.operations, 1.0) for nest in nests]
     main = int(np.argmax([work.mean() for work in works]))
@@ -182,7 +182,7 @@ def symbols(nests: Sequence[NestValues], limits: Limits) -> np.ndarray:
 
 
 def _levels(nest: NestValues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest loops whose bytes fit each size, and the bytes that move into it.
+    """The largest loops whose bytes fit in each size, and the bytes that move into it.
 
     Returns ``within``: the iterations within the size, of shape ``(sizes, points)``; ``moved``: the
     bytes that each access moves, of shape ``(accesses, sizes, points)``; ``fitting``: the number of
@@ -192,7 +192,7 @@ def _levels(nest: NestValues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     fitting = (together[None] <= SIZES[:, None, None]).sum(axis=1)
     ones = np.ones_like(nest.extents[:1])
     iterations = np.concatenate([ones, nest.iterations])
-    # Where not even the innermost loop fits, each iteration moves its share of what that touches.
+    # Where even the innermost loop does not fit, each iteration moves its share of the bytes.
     share = nest.touched[:, :1] / nest.extents[:1]
     touched = np.concatenate([share, nest.touched], axis=1)
     points = np.arange(nest.extents.shape[1])
@@ -218,7 +218,7 @@ def _of_nest(
     parallel = parallel_extent(nest.extents, nest.reduces, nest.single, limits.parallel)
     tile, reduced, outputs = _register_tile(nest)
     rows = [np.log2(vector), np.log2(parallel), np.log2(tile), np.log2(reduced), np.log2(outputs)]
-    # Vectors of 16 single-precision numbers: the share of lanes that work.
+    # The share of active lanes, for vectors of 16 single-precision numbers.
     rows.append(np.log2(vector / (np.ceil(vector / 16.0) * 16.0)))
     rows.append(np.log2(np.minimum(limits.unroll, nest.iterations[-1]) + 1.0))
     rows += [np.log2(count) for count in within]
@@ -230,10 +230,10 @@ def _of_nest(
 
 
 def _register_tile(nest: NestValues) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The iterations of the innermost straight-line tile, its reduced part, and its outputs.
+    """The spatial iterations, the reduction iterations and the outputs of the register tile.
 
-    The tile is what lies within the outermost of the innermost reduced loops: the data-parallel
-    loops within them, and these.
+    The tile consists of the innermost data-parallel loops and the reduction loops directly around
+    them.
     """
     points = nest.extents.shape[1]
     spatial = reduced = np.ones(points)
@@ -251,7 +251,7 @@ def _register_tile(nest: NestValues) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def _of_accesses(
     nest: NestValues, moved: np.ndarray, fitting: np.ndarray, scale: np.ndarray
 ) -> list[np.ndarray]:
-    """The traffic of the accesses that move most, and how contiguous they are."""
+    """The traffic, the contiguity and the innermost stride of the kept accesses."""
     totals = nest.touched[1:, -1].mean(axis=1)
     kept = [0, *(1 + np.argsort(-totals, kind="stable"))][:ACCESSES]
     points = np.arange(len(scale))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search strategy: what to measure next.
+"""The search strategy, which chooses the schedules to measure.
 
-The names are imported when they are first used, so that the modules without TVM need none.
+The names are imported on first use, so that the modules that import no TVM can be used without it.
 """
 
 from importlib import import_module

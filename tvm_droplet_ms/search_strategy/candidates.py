@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for measurement, replayed on all threads, and only if they compute their workload."""
+"""Replays candidates on all threads, and drops any that do not compute their workload."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ REPEATED_SUM = "a sum that its postprocessors repeat"
 TORN_TUPLE = "a reduction of a tuple that TVM vectorizes wrongly"
 UNWRITTEN = "a block that leaves out what others read"
 LONG_CHAIN = "a chain of maxima that LLVM does not compile in time"
-"""The reasons for dropping a candidate: it computes something else, or does not compile."""
+"""Reasons for dropping a candidate: it computes something else, or does not compile."""
 
 
 def unsound(mod: IRModule) -> str | None:
@@ -37,10 +37,10 @@ def unsound(mod: IRModule) -> str | None:
 
 
 class ScreenedReplayer(published.Replayer):
-    """Replays traces on one workload, and drops those that compute something else.
+    """Replays traces on one workload, and drops candidates that compute something else.
 
-    ``postprocs``: those of the task, and what is to be applied like them. ``num_threads``: the
-    threads that replay several traces.
+    ``postprocs``: the task's postprocessors, and checks that are applied like them.
+    ``num_threads``: the number of threads for replaying several traces.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ScreenedReplayer(published.Replayer):
         self._num_threads = num_threads
 
     def replay_all(self, traces: Iterable[Trace]) -> list[Candidate | None]:
-        """Replay traces on all threads; the results are those of ``replay``, one for each trace."""
+        """Replay traces on all threads; return one result of ``replay`` for each trace."""
         with Profiler.timeit("Droplet/Replay"):
             runs = [(trace, self.new_schedule()) for trace in traces]
             threads = min(self._num_threads, len(runs))
@@ -66,7 +66,7 @@ class ScreenedReplayer(published.Replayer):
         return [self._counted(result) for result in results]
 
     def _replay(self, trace: Trace, schedule: Schedule) -> Candidate | str:
-        """The candidate of a trace, or what dropped it."""
+        """The candidate of a trace, or the reason for dropping it."""
         result = super()._replay(trace, schedule)
         reason = unsound(result.schedule.mod) if isinstance(result, Candidate) else None
         return result if reason is None else reason

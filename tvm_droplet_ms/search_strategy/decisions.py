@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions in words, for the log."""
+"""Descriptions of decisions for the log."""
 
 from .published.decisions import Decision, Sketch
 from .published.neighborhood import Point
@@ -22,5 +22,5 @@ def describe_change(sketch: Sketch, before: Point, after: Point) -> str:
 
 
 def _name(decision: Decision) -> str:
-    """The kind and the position of its instruction."""
+    """The kind of a decision, and the position of its instruction."""
     return f"{decision.kind.name}#{decision.inst}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The design spaces of a task: points of decisions in them, and vectors for the surrogate."""
+"""The design spaces of a task: their points, and vectors of points for the surrogate."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from .surrogate.latent_space import LatentAxis, LatentSpace
 
 
 class EncodedSpaces(published.DesignSpaces):
-    """The points of a task's design spaces, each given by a trace with all its decisions."""
+    """The points of a task's design spaces, given a trace of each with all its decisions."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         super().__init__(traces)
@@ -27,7 +27,7 @@ class EncodedSpaces(published.DesignSpaces):
         return self.sketches[sketch].read(self._traces[sketch])
 
     def realized(self, point: SpacePoint, trace: Trace) -> SpacePoint:
-        """The point that a replay of a point's trace realized: TVM mends illegal decisions."""
+        """The point that a replay of a point's trace realized: TVM repairs illegal decisions."""
         sketch, _ = point
         return sketch, self.sketches[sketch].read(trace)
 
@@ -40,7 +40,7 @@ class EncodedSpaces(published.DesignSpaces):
         return self._encoding.vectors_of(sketch, decisions)
 
     def latent_space(self, sketch: int, seen: Sequence[Point]) -> LatentSpace:
-        """The points of a sketch in bulk; `seen` are points of it that replays have realized."""
+        """The points of a sketch in bulk; `seen` are its points that replays have realized."""
         points = np.array([self.start(sketch), *seen], dtype=np.int64)
         insts = self._traces[sketch].insts
         axes = []

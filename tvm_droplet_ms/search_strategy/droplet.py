@@ -47,16 +47,16 @@ EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
     "random": RandomExplorer,
     "evolutionary": EvolutionaryExplorer,
 }
-"""Explorers by the names that stand for them with their defaults."""
+"""Explorers with default options, by name."""
 
 EXPLORE_TRIALS = 8
-"""The default of ``explore_trials``, the best that was measured. ``DropletStrategy.published()``
-explores for the paper's 300. Without exploration the descent has 0.030 less of the optimum after 16
-trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit 44774d6)."""
+"""The default of ``explore_trials``, the best measured value. ``DropletStrategy.published()``
+explores for the paper's 300 trials. Without exploration, the descent reaches 0.030 less of the
+optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit 44774d6)."""
 
 FIND_ROOFLINE = "tvm_droplet_ms.roofline"
-"""The global function that gives the roofline of a workload for a target in seconds, or None. This
-package registers it; where nothing does, the forecasts of a search do without."""
+"""The global function that returns the roofline of a workload for a target in seconds, or None.
+This package registers it. Without it, forecasts ignore the roofline."""
 
 
 @derived_object
@@ -64,42 +64,43 @@ class DropletStrategy(StrategyLifecycle):
     """Explore a few schedules that a pretrained cost model picks, then descend from the best.
 
     A MetaSchedule search strategy after "Explore as a Storm, Exploit as a Raindrop" (arXiv
-    2406.20037), inside the trial budget and over a trace's sampled decisions: tile sizes,
-    categorical choices, compute locations and the extent of the parallel loop. By default a
-    Gaussian process of all measurements chooses the steps to measure. The published search, which
-    measures the neighbors of the best one decision at a time, is ``DropletStrategy.published()``.
+    2406.20037). Within the trial budget, it searches over a trace's sampled decisions: tile sizes,
+    categorical choices, compute locations and the extent of the parallel loop. A Gaussian process,
+    fitted to all measurements, chooses the schedules to measure. ``DropletStrategy.published()`` is
+    the published search, which changes one decision of the best schedule at a time.
 
     Parameters
     ----------
     explore_trials : int | None
-        The trials of a task to explore for before the descent, the records of its database
-        included. At least 1. None for 8.
+        Number of exploration trials of a task before the descent, including the records of its
+        database. At least 1. None for 8.
     stop : Literal["auto"] | float | None
-        The gain of the next 32 trials, as a share of the best time, below which the task ends: the
-        search forecasts it from its measurements. Its trials are left to the scheduler's other
-        tasks. ``"auto"`` for 0.008. None spends all trials. Exploration is never ended.
+        The search forecasts the gain of the next 32 trials, as a share of the best time. The task
+        ends when the forecast is below this value, and leaves its remaining trials to the
+        scheduler's other tasks. ``"auto"`` for 0.008. None spends all trials. Exploration never
+        ends early.
     explorer : str | Explorer
-        ``"known"``, the best schedules of the nearest kernels that the package knows, and then
-        ``"random"``, TVM's sampling of the design spaces, from which the prior picks;
-        ``"evolutionary"``, TVM's evolutionary search; or an explorer object with options, such as
+        ``"random"``: TVM's sampling of the design spaces, from which the prior picks. ``"known"``:
+        first the best schedules of the nearest kernels that the package knows, then ``"random"``.
+        ``"evolutionary"``: TVM's evolutionary search. Or an explorer object with options, such as
         ``RandomExplorer(pool_size=64)``.
     prior : str | os.PathLike[str] | CostModel | None
-        A cost model that predicts before anything is measured, whatever cost model TVM trains
-        beside the search. ``"auto"``: the model that comes with the package, where there is one for
-        the kind of the target. Else the path of a model file, a cost model such as a
-        ``TransferModel``, or None. The strategy feeds it with the measurements. A file is loaded
-        anew for each task; a cost model object is shared by all tasks.
+        A cost model that predicts before any measurement, independent of the cost model that TVM
+        trains beside the search. ``"auto"``: the model that comes with the package, if there is one
+        for the kind of the target. Otherwise the path of a model file, a cost model such as a
+        ``TransferModel``, or None. The strategy updates the prior with the measurements. A file is
+        loaded anew for each task; all tasks share a cost model object.
     draft : Literal["auto"] | Draft | None
-        Scores schedules by their decisions alone: the random schedules that are measured, or that
-        the prior picks from, are then mostly those that it expects most of among thousands.
-        ``"auto"``: the draft that comes with the package for the target: for CPUs
-        ``tvm_droplet_ms.draft.SymbolDraft``, for GPUs ``tvm_droplet_ms.draft.GpuLimits``. Else an
-        object with ``begin``, or None.
+        Scores schedules by their decisions alone. Most of the random schedules that are measured,
+        or that the prior picks from, are then the best scored among thousands. ``"auto"``: the
+        draft that comes with the package for the target: ``tvm_droplet_ms.draft.SymbolDraft`` for
+        CPUs, ``tvm_droplet_ms.draft.GpuLimits`` for GPUs. Otherwise an object with ``begin``, or
+        None.
 
     Raises
     ------
     ValueError
-        Names the argument that is out of its range.
+        If an argument is out of range; the message names the argument.
 
     Examples
     --------
@@ -124,7 +125,7 @@ class DropletStrategy(StrategyLifecycle):
     ) -> None:
         """Constructor"""
         super().__init__()
-        register_dots()  # Records that name them may be read before the search begins.
+        register_dots()  # Records that name them may be read before the search.
         if explore_trials is None:
             explore_trials = EXPLORE_TRIALS
         check_at_least("explore_trials", explore_trials, 1)
@@ -207,17 +208,17 @@ class DropletStrategy(StrategyLifecycle):
     ) -> SearchStrategy:
         """The published search alone, as it is offered to TVM; see ``published.strategy``.
 
-        As TVM's own searches, it knows neither a prior nor a draft, and it does not drop schedules
-        that compute something else than their workload, as this strategy does.
+        Like TVM's own searches, it has no prior and no draft. Unlike this strategy, it does not
+        drop schedules that do not compute their workload.
 
         Parameters
         ----------
         explore_trials : int | None
-            The trials of a task to explore for with TVM's evolutionary search before the descent,
-            the records of its database included. At least 1. None for the paper's 300, or half of
-            the task's trials where that is less.
+            Number of trials of a task with TVM's evolutionary search before the descent, including
+            the records of its database. At least 1. None for the paper's 300, or half of the task's
+            trials if that is less.
         descent_batch_size : int
-            The most candidates of a descent's batch. At least 1.
+            The most candidates in a batch of the descent. At least 1.
         evolution : EvolutionarySearch | None
             The search that explores; None for one with TVM's defaults.
         """
@@ -238,12 +239,12 @@ class DropletStrategy(StrategyLifecycle):
         )
 
 
-# The object that the decorator makes has the methods of its instances, and no others.
+# The class that the decorator makes lacks the static methods of the decorated class.
 setattr(DropletStrategy, "published", DropletStrategy._cls.published)
 
 
 def _roofline(task: Task) -> float | None:
-    """The roofline of a task on this machine in seconds; None where it is not known."""
+    """The roofline of a task on this machine in seconds; None if it is unknown."""
     find = get_global_func(FIND_ROOFLINE, allow_missing=True)
     return None if find is None else find(task.mod, task.target)
 
@@ -259,7 +260,7 @@ def _make_explorer(explorer: str | Explorer) -> Explorer:
 
 
 def _load_history(task: Task, args: PreTuningArgs, replayer: ScreenedReplayer) -> TaskHistory:
-    """The measurements of the task that the database has."""
+    """The measurements of the task in the database."""
     history = TaskHistory(task.mod, task.target)
     if args.database is not None:
         history.load(args.database, replayer)
@@ -275,8 +276,8 @@ def _load_history(task: Task, args: PreTuningArgs, replayer: ScreenedReplayer) -
 
 @register_global_func("tvm_droplet_ms.DropletStrategy", override=True)
 def _make(options: Mapping[str, Any] | None = None) -> SearchStrategy:
-    """Make a strategy by name, from a map of its options: the FFI passes no keywords.
+    """Make a strategy from a map of its options, because the FFI passes no keyword arguments.
 
-    An explorer is named by a string there.
+    The map names an explorer by a string.
     """
     return DropletStrategy(**{str(name): value for name, value in (options or {}).items()})

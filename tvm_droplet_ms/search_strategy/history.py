@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements of a task, less those that the machine could not make."""
+"""The measurements of a task, without failures of the machine."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,16 +9,16 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from .published import candidates as published
 
 _MACHINERY_FAILURE = "machinery failure: "
-"""Begins the message of a builder or a runner that could not measure a candidate: that of
-``WarmBuilder`` and ``PromptRunner``, which this room shares no code with."""
+"""The prefix of the error message of ``WarmBuilder`` and ``PromptRunner`` for a candidate that the
+machine could not measure. This folder shares no code with them."""
 
 
 def is_unmeasured(run_secs: Sequence[object] | None, error_msg: str | None = None) -> bool:
-    """True if the machine failed and not the candidate, which may be tried again.
+    """True if the machine failed rather than the candidate, which may be tried again.
 
-    A failed candidate has no ``run_secs`` in its result, and one time of 1e10 in a database. A
-    candidate that could not be measured has an empty list in both; or, where a builder failed so
-    and TVM made the result, an error message that says it.
+    A failed candidate has no ``run_secs`` in its result, and one time of 1e10 in a database. An
+    unmeasured candidate has an empty list in both. If TVM made the result because the builder
+    failed, the error message marks it as unmeasured.
     """
     if error_msg is not None and _MACHINERY_FAILURE in error_msg:
         return True
@@ -28,19 +28,19 @@ def is_unmeasured(run_secs: Sequence[object] | None, error_msg: str | None = Non
 class TaskHistory(published.History):
     """The measurements of one task, and the database view that evolution sees.
 
-    Records of candidates that could not be measured are skipped, as those of another target are.
+    Records of unmeasured candidates are skipped, like records of another target.
     ``view``: the records that evolution may start from. ``ignored``: the number of skipped database
     records, by reason.
     """
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:
-        """The reason that a record of this workload says nothing of the task; None if it does."""
+        """The reason for skipping a record of this workload; None to keep it."""
         reason = super()._reason_to_skip(record)
         if reason is None and is_unmeasured(record.run_secs):
             return "could not be measured"
         return reason
 
     def measurements(self) -> Iterator[tuple[int, Trace, tuple[float, ...]]]:
-        """Each measured module, its trace, and its times in seconds, none if it failed."""
+        """Each measured module, its trace, and its times in seconds; no times if it failed."""
         for module, secs in self._times.items():
             yield module, self._traces[module], secs

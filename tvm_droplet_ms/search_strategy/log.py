@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a search: the logger, and the progress that its records carry."""
+"""Logs a search, with its progress as an attribute of the log records."""
 
 import logging
 import math
@@ -28,21 +28,21 @@ class SearchProgress:
     task : str
         The name of the task.
     event : Event
-        ``"phase"`` (one begins), ``"batch"`` (one was measured), ``"step"`` (the best moved
-        in a descent), ``"converged"`` or ``"finished"``.
+        ``"phase"`` (a phase begins), ``"batch"`` (a batch was measured), ``"step"`` (a descent
+        found a new best schedule), ``"converged"`` or ``"finished"``.
     phase : Phase
         The phase of the search.
     trials : int
-        The trials that this run has measured for the task.
+        Number of trials that this run has measured for the task.
     best_secs : float
-        The best mean time so far in seconds, infinite before there is one.
+        The best mean time so far in seconds; infinity if there is none.
     best_trace : Trace | None
-        The trace of the best, None before there is one.
+        The trace of the best schedule; None if there is none.
     dropped : Mapping[str, int]
-        Proposals outside the space so far, by the postprocessor or the error that dropped them.
-        Those that TVM's evolution drops while it explores are not among them: it does not tell.
+        Number of dropped proposals so far, by the postprocessor or the error that dropped them.
+        Proposals that TVM's evolution drops are not included, because it does not report them.
     forecast : Forecast | None
-        What further trials are expected to gain; None before the descent.
+        The expected gain of further trials; None before the descent.
     """
 
     task: str
@@ -58,7 +58,7 @@ class SearchProgress:
 class SearchLogger:
     """Logs the state of a task's search, and the reasons of failures.
 
-    ``dropped``: the number of dropped proposals, by what dropped them; read at each entry.
+    ``dropped``: the number of dropped proposals by cause, read for each log record.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class SearchLogger:
         self._failures: list[str] = []
 
     def begin(self, phase: Phase, message: str) -> None:
-        """A phase begins."""
+        """Log that a phase begins."""
         self.phase = phase
         self.log("phase", message)
 
     def measured(self, count: int, failures: list[str], unmeasured: list[str]) -> None:
-        """A batch of so many candidates was measured; why some failed, or could not be measured."""
+        """Log a measured batch, with the errors of failed and of unmeasured candidates."""
         self._trials += count
         self._failures += failures + unmeasured
         message = f"{count} measured, {len(failures)} failed"
@@ -95,7 +95,7 @@ class SearchLogger:
         self.warn_if_all_failed()
 
     def warn_if_all_failed(self) -> None:
-        """Show the first error where nothing was measured with success."""
+        """Warn with the first error if no measurement has succeeded."""
         if self._failures and self._history.best() is None:
             logger.warning(
                 "%s: all %d candidates failed; the first error: %s",
@@ -105,7 +105,7 @@ class SearchLogger:
             )
 
     def warn_of_empty_space(self, drawn: int) -> None:
-        """Nothing could be proposed; a number of random traces were drawn to tell why."""
+        """Warn that nothing could be proposed, after drawing random traces to find out why."""
         logger.warning(
             "%s: the search found no candidate to measure; of %d drawn at random, %s",
             self._task,
@@ -114,7 +114,7 @@ class SearchLogger:
         )
 
     def drops(self) -> str:
-        """The number of dropped proposals, by what dropped them."""
+        """The number of dropped proposals, by cause."""
         dropped = Counter(self._dropped).most_common()
         return f"proposals dropped: {', '.join(f'{n} by {who}' for who, n in dropped) or 'none'}"
 

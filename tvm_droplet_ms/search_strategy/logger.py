@@ -4,4 +4,4 @@
 import logging
 
 logger = logging.getLogger("tvm_droplet_ms")
-"""TVM's loggers of a task write to files only, and cannot be reached from Python."""
+"""The package's logger. TVM's task loggers only write to files, and Python cannot access them."""

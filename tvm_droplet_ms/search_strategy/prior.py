@@ -22,16 +22,16 @@ from .published.decisions import SpacePoint
 
 FIND_PRIOR = "tvm_droplet_ms.find_prior"
 """The global function that turns a name into a prior: ``(name: str, target) -> CostModel | None``.
-The name is ``"auto"`` or the path of a model file. This package registers it; where nothing does,
+The name is ``"auto"`` or the path of a model file. This package registers the function. Without it,
 ``"auto"`` means no prior."""
 
 PriorLike: TypeAlias = str | os.PathLike[str] | CostModel | None
 
 
 def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
-    """The cost model of the ``prior`` argument of ``DropletStrategy``; None where there is none.
+    """The cost model of the ``prior`` argument of ``DropletStrategy``; None if there is none.
 
-    Raises ``ValueError`` if a path is given and nothing can load it, or the file holds no model.
+    Raises ``ValueError`` if no function is registered to load a path, or the file holds no model.
     """
     if prior is None or isinstance(prior, CostModel):
         return prior
@@ -47,7 +47,7 @@ def find_prior(prior: PriorLike, target: Target) -> CostModel | None:
 
 
 def check_prior(prior: PriorLike) -> None:
-    """Raise ``ValueError`` for what cannot be a prior, and for a file that is missing."""
+    """Raise ``ValueError`` for an invalid prior, and for a missing file."""
     if prior is None or prior == "auto" or isinstance(prior, CostModel):
         return
     if not isinstance(prior, str | os.PathLike):
@@ -64,9 +64,9 @@ def check_prior(prior: PriorLike) -> None:
 class CostModelPrior:
     """Predictions of a cost model for points of a task, one for each point.
 
-    The model may learn from the task's own measurements. A prediction made before a measurement
-    tells how far the model can be trusted; one made after it does not. ``num_threads``: those that
-    the model may use to extract features. ``means``: the predictions so far, by point.
+    The model may learn from the task's own measurements. A prediction shows how far the model can
+    be trusted only if it was made before the measurement. ``num_threads``: the number of threads
+    that the model may use to extract features. ``means``: the predictions so far, by point.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class CostModelPrior:
         self._context = TuneContext(mod, target=target, num_threads=num_threads)
 
     def ask(self, candidates: Sequence[tuple[SpacePoint, Candidate]]) -> None:
-        """Predict the points, given with their candidates, that have no prediction yet."""
+        """Predict the points that have no prediction yet, given points with their candidates."""
         new = [pair for pair in candidates if pair[0] not in self.means]
         if not new:
             return
@@ -86,7 +86,7 @@ class CostModelPrior:
             self.means[point] = float(value) if math.isfinite(value) else 0.0
 
     def predict(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        """The model's predictions now, of shape ``(candidates,)``; none is kept."""
+        """The model's current predictions, of shape ``(candidates,)``; they are not stored."""
         with Profiler.timeit("Droplet/Prior"):
             measured = [candidate.measure_candidate() for candidate in candidates]
             return np.asarray(self.model.predict(self._context, measured))

@@ -18,7 +18,7 @@ def redraw(neighborhood: Neighborhood, point: Point, generator: random.Random) -
 
 @singledispatch
 def redraw_axis(axis: Axis, point: Point, generator: random.Random) -> Point:
-    """A point with another value of one coordinate, drawn at random."""
+    """A point with one coordinate drawn at random."""
     raise TypeError(f"axis is {axis!r}, expected one that can be redrawn")
 
 
@@ -26,8 +26,8 @@ def redraw_axis(axis: Axis, point: Point, generator: random.Random) -> Point:
 def _(axis: TileAxis, point: Point, generator: random.Random) -> Point:
     """Draw a factorization as TVM does (``sampling.cc``, ``SamplePerfectTile``).
 
-    Each is equally likely. To give each prime to a position by itself would make the large inner
-    tiles of fast kernels several times rarer.
+    All factorizations are equally likely. Placing each prime factor independently would make the
+    large inner tiles of fast kernels several times rarer.
     """
     extent = prod(point[axis.start : axis.start + axis.length])
     tiles = factorizations(extent, axis.length, axis.max_innermost_factor)

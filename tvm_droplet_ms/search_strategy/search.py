@@ -20,11 +20,11 @@ from .published.search import Batch, Phase, Search
 from .stopping import StopRule
 
 _DRAWN_FROM_EMPTY = 8
-"""Random traces of each design space that are drawn to tell why none is in the space."""
+"""Number of random traces drawn from each design space to find out why all are rejected."""
 
 
 class SizedDescent(published.Descent, Protocol):
-    """Proposes batches from the best schedule that was measured."""
+    """Proposes batches from the best measured schedule."""
 
     def batch_size(self) -> int:
         """The most candidates of the next batch."""
@@ -32,9 +32,9 @@ class SizedDescent(published.Descent, Protocol):
 
 @dataclass
 class TaskSearch(Search):
-    """The search of a task, which explores again where a descent finds nothing, and tells the user.
+    """The search of a task, which logs its progress and explores again if a descent finds nothing.
 
-    It ends when the space is exhausted, or ``rule`` says so.
+    It ends when the space is exhausted, or when ``rule`` stops it.
     """
 
     exploration: ExplorerRun
@@ -48,7 +48,7 @@ class TaskSearch(Search):
         """The batches to measure, one after the other."""
         missing = self.explore_trials - len(self.history)
         if self.history.best() is not None:
-            # Other tasks may have found what this one has not tried.
+            # Other tasks may have found schedules that this task has not tried.
             missing = max(missing, self.exploration.waiting())
         yield from self._explore(missing, self.explore_trials)
         while self.history.best() is not None:
@@ -82,7 +82,7 @@ class TaskSearch(Search):
             self.log.log("step", f"step {_change(before, after)}: -{gain:.1%}")
 
     def tell(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
-        """Take the results of the last batch, log a step of the descent, and teach the prior."""
+        """Take the results of the last batch, log a step of the descent, and update the prior."""
         before = self.history.best()
         self._results = list(results)
         failures: list[str] = []
@@ -101,7 +101,7 @@ class TaskSearch(Search):
         self._teach(batch, results)
 
     def _teach(self, batch: Batch, results: Sequence[RunnerResult]) -> None:
-        """Update the prior with what was measured."""
+        """Update the prior with the measured candidates."""
         measured = [
             (candidate.measure_candidate(), result)
             for candidate, result in zip(batch, results, strict=True)
@@ -111,7 +111,7 @@ class TaskSearch(Search):
             self.context.prior.update(*zip(*measured, strict=True))
 
     def end(self) -> None:
-        """Log how the search ended, at the end of its run, and release what it holds."""
+        """Log the end of the search, and release its resources."""
         draft = self.context.draft
         drafted = "" if draft is None else f"; {draft.summary()}"
         ahead, best = "", self.history.best()
@@ -125,7 +125,7 @@ class TaskSearch(Search):
         self.exploration.leave()
 
     def _explain_if_empty(self) -> None:
-        """Name the postprocessors that reject everything."""
+        """Log which postprocessors reject everything."""
         if len(self.history) > 0:
             return
         for schedule in self.context.schedules:
@@ -150,7 +150,7 @@ def _change(before: Measured, after: Measured) -> str:
 
 
 def _reason(result: RunnerResult) -> str:
-    """The reason that a measurement failed, in the words of the builder or the runner."""
+    """The reason why a measurement failed, as the builder or the runner gives it."""
     if result.error_msg is None:
         return f"invalid times {[float(sec) for sec in result.run_secs or ()]}"
     return str(result.error_msg)

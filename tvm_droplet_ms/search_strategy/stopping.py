@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What further trials are expected to gain, and when a search ends. Imports no TVM.
+"""Forecasts the gain of further trials, and decides when a search ends. Imports no TVM.
 
-The gain falls with the trials, and grows with the room that the roofline leaves. Other signs tell
-nothing beside the trials: those since the last gain, the last gain itself, the expected improvement
-of the surrogate, the scatter of the best times (deviances of 0.71 to 0.72 of a constant's, the
-trials alone 0.71, with the room 0.47; ten layers, each predicted from the nine others, four seeds,
-2026-11-26).
+The gain falls with the number of trials, and grows with the room above the roofline. Other features
+add nothing to the number of trials: the trials since the last gain, the last gain itself, the
+surrogate's expected improvement and the scatter of the best times. Relative to a constant forecast,
+the deviance is 0.71 to 0.72 with them, 0.71 with the trials alone, and 0.47 with the room (ten
+layers, each predicted from the nine others, four seeds, 2026-11-26).
 """
 
 import math
@@ -15,40 +15,39 @@ from typing import Literal, TypeAlias
 
 Stop: TypeAlias = Literal["auto"] | float | None
 """The expected gain of the next ``AHEAD`` trials below which a task ends: "auto" for
-``LEAST_GAIN``, or a share of its best time. None: the task spends its trials."""
+``LEAST_GAIN``, or a share of its best time. None: the task spends all its trials."""
 
 AHEAD = 32
-"""The trials that a forecast is for."""
+"""Number of trials that a forecast covers."""
 
 LEAST_GAIN = 0.008
-"""The gain that "auto" stands for. It keeps 99.0% of the speed of 128 trials in half of them (as
-above; ``python training/forecast.py fit``)."""
+"""The gain that "auto" stands for. It keeps 99.0% of the speed of 128 trials with half of the
+trials (as above; ``python training/forecast.py fit``)."""
 
 GAIN, BY_TRIALS, BY_ROOM = 0.026, 1.00, 0.64
-"""The gain that is forecast after 32 trials of a kernel with ``USUAL_ROOM``, and the powers of the
-trials by which it falls and of the room by which it grows."""
+"""The forecast gain after 32 trials of a kernel with ``USUAL_ROOM``, the exponent of its fall with
+the trials, and the exponent of its growth with the room."""
 
 FEWEST = 8
-"""The trials from which on the forecast falls."""
+"""Number of trials from which on the forecast falls."""
 
 HIGH = 1.81
-"""The gain that four of five runs do not exceed, in times of the forecast."""
+"""The gain that four of five runs do not exceed, as a multiple of the forecast."""
 
 LEAST_ROOM, USUAL_ROOM, MOST_ROOM = 0.01, 0.1, 0.3
-"""The share of the best time that lies above the roofline, within the limits of what it says:
-the roofline is an estimate, which some kernels beat and others never come near."""
+"""The room is the share of the best time above the roofline. It is clipped, because the roofline
+is an estimate that some kernels beat and others never approach."""
 
 WRONG_ROOF = 0.75
-"""A best time that is below this share of the roofline shows that the roofline is another
-machine's."""
+"""A best time below this share of the roofline shows that the roofline is of another machine."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the next ``AHEAD`` trials are expected to take off the best time.
+    """The expected reduction of the best time by the next ``AHEAD`` trials.
 
-    ``gain``: the expected gain, as a share of the best time. ``high``: what it is at most with a
-    probability of 80%; as many runs gain nothing, there is no lower end.
+    ``gain``: the expected gain, as a share of the best time. ``high``: the upper bound of the gain
+    with a probability of 80%. There is no lower bound, because many runs gain nothing.
     """
 
     gain: float
@@ -64,8 +63,9 @@ class Forecast:
 def forecast(trials: int, room: float = USUAL_ROOM) -> Forecast:
     """Forecast the gain of the next trials of a search.
 
-    ``trials``: those that were measured. ``room``: the share of the best time above the roofline.
-    Log-linear in both, fitted by quasi-likelihood from ``FEWEST`` trials on.
+    ``trials``: the number of measured trials. ``room``: the share of the best time above the
+    roofline. The forecast is log-linear in both, fitted by quasi-likelihood from ``FEWEST`` trials
+    on.
     """
     room = min(max(room, LEAST_ROOM), MOST_ROOM)
     gain = GAIN * (32 / max(trials, FEWEST)) ** BY_TRIALS * (room / USUAL_ROOM) ** BY_ROOM
@@ -73,10 +73,10 @@ def forecast(trials: int, room: float = USUAL_ROOM) -> Forecast:
 
 
 class StopRule:
-    """Ends a search that expects too little of its next trials.
+    """Ends a search whose next trials are expected to gain too little.
 
-    ``stop``: when. ``bound_secs``: the roofline of the kernel in seconds; None where it is not
-    known. ``forecast``: the last forecast; None before there was one.
+    ``stop``: see ``Stop``. ``bound_secs``: the roofline of the kernel in seconds; None if it is
+    unknown. ``forecast``: the last forecast; None before the first one.
     """
 
     def __init__(self, stop: Stop, bound_secs: float | None = None) -> None:
@@ -87,7 +87,7 @@ class StopRule:
     def is_over(self, trials: int, best_secs: float) -> bool:
         """Forecast the next trials; True if they are expected to gain too little.
 
-        ``trials``: the schedules that were measured, those of earlier runs included.
+        ``trials``: the number of measured schedules, including earlier runs.
         """
         share = self._bound_secs / best_secs
         is_known = share * WRONG_ROOF < 1.0  # False for NaN.

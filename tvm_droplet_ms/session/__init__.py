@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on disk and on the clock: files, database, locks, target, threads, stops, roofline."""
+"""The environment of a run: files, database, locks, target, threads, stops, roofline."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archives that models and training data are kept in. Imports no TVM."""
+"""Archives of models and training data. Imports no TVM."""
 
 import os
 import struct
@@ -16,15 +16,15 @@ READ_ERRORS = (
     *(OSError, EOFError, ValueError, KeyError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
-"""Errors of reading a ZIP archive, or NumPy's ``.npz``, that is missing or damaged."""
+"""Errors that reading a missing or damaged ZIP archive or ``.npz`` file may raise."""
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file so that it is complete or absent.
 
-    ``path``: the file; missing directories are made. Yields the file to write, which takes the
-    place of ``path`` at the end, and is removed after an error.
+    ``path``: the file; missing directories are made. Yields the temporary file to write, which
+    replaces ``path`` at the end, and is removed after an error.
     """
     partial = Path(f"{os.fspath(path)}.partial")
     partial.parent.mkdir(parents=True, exist_ok=True)
@@ -38,10 +38,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def load_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
     """Read all arrays of a ``.npz`` file.
 
-    Raises ``READ_ERRORS`` if it is damaged or holds something else, also Python objects.
+    Raises one of ``READ_ERRORS`` if the file is damaged or holds anything but arrays, such as
+    Python objects.
     """
     loaded = np.load(file, allow_pickle=False)
-    # np.load reads a single array, .npy, too.
+    # np.load also reads a single array (.npy).
     if isinstance(loaded, np.ndarray):
         raise ValueError("it holds a single array, expected a .npz archive")
     return {name: loaded[name] for name in loaded.files}

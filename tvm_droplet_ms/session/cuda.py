@@ -12,24 +12,24 @@ from tvm.target import Target
 from .errors import ModelError
 
 TAGS = ("nvidia/nvidia-a100", "nvidia/nvidia-h100")
-"""TVM's targets with all that the rules of a GPU read, to name in messages."""
+"""Tags of TVM targets with all attributes that the GPU rules read, for error messages."""
 
 LIMITS = ("max_threads_per_block", "max_shared_memory_per_block")
-"""The attributes that TVM's rules for a GPU need, and that ``Target("cuda")`` lacks."""
+"""The attributes that TVM's GPU rules need and ``Target("cuda")`` lacks."""
 
 _RUNTIME = "libtvm_runtime_cuda.so"
 
 
 def device() -> Device:
-    """The device that kernels run on: the first one of ``CUDA_VISIBLE_DEVICES``."""
+    """The device that kernels run on: the first of ``CUDA_VISIBLE_DEVICES``."""
     return tvm.cuda(0)
 
 
 def why_no_runtime() -> str:
-    """The reason why TVM's CUDA runtime is not loaded; empty where it is.
+    """The reason why TVM's CUDA runtime is not loaded; empty if it is.
 
-    TVM loads it where it finds the libraries of the driver and of CUDA 13, and says nothing where
-    it does not.
+    TVM loads the runtime if it finds the libraries of the driver and of CUDA 13, and reports
+    nothing otherwise.
     """
     if tvm.runtime.enabled("cuda"):
         return ""
@@ -45,7 +45,7 @@ def why_no_runtime() -> str:
 
 
 def why_no_device() -> str:
-    """The reason why no kernel runs on a CUDA device here; empty where one does."""
+    """The reason why this process cannot run kernels on a CUDA device; empty if it can."""
     reason = why_no_runtime()
     if reason:
         return f"TVM's CUDA runtime is not loaded: {reason}"
@@ -63,11 +63,11 @@ def device_target() -> Target:
 
 
 def cuda_target(given: Target, *, here: bool) -> Target:
-    """A CUDA target, if kernels can be tuned for it.
+    """Return a CUDA target if kernels can be tuned for it.
 
-    ``here``: whether the kernels run on this machine's device. Servers have their own, but this
-    machine compiles for them. Raises ``ModelError`` if the target lacks a limit, asks for more than
-    the device has, or there is no device.
+    ``here``: whether the kernels run on this machine's device. If they run on servers, this machine
+    still compiles them. Raises ``ModelError`` if the target lacks a limit or exceeds the device, or
+    if the device or TVM's CUDA runtime is missing.
     """
     missing = [name for name in LIMITS if given.attrs.get(name) is None]
     if missing:
@@ -95,10 +95,10 @@ def cuda_target(given: Target, *, here: bool) -> Target:
 
 
 def beyond_device(target: Target) -> str:
-    """The demand of a target that this machine's device does not meet; empty where it fits."""
+    """A demand of a target that this machine's device does not meet; empty if it meets all."""
     own = Target.from_device(device())
     ours, theirs = (_version(str(one.attrs["arch"])) for one in (own, target))
-    # Machine code runs on later devices of its generation only, and that of "sm_90a" on no other.
+    # Machine code also runs on later devices of its generation, except code for "sm_90a".
     is_exact = str(target.attrs["arch"]).endswith("a")
     if ours[0] != theirs[0] or ours < theirs or (is_exact and ours != theirs):
         return (
@@ -120,6 +120,6 @@ def device_name() -> str:
 
 
 def _version(arch: str) -> tuple[int, int]:
-    """The compute capability of an ``arch``: (9, 0) of "sm_90a"."""
+    """The compute capability of an ``arch``, such as (9, 0) for "sm_90a"."""
     match = re.search(r"(\d+)(\d)", arch)
     return (int(match[1]), int(match[2])) if match else (0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the database of a work directory, and names the faulty lines if TVM cannot."""
+"""Opens the database of a work directory, and names the faulty lines if TVM cannot open it."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ def open_database(
         Directory of ``database_workload.json`` and ``database_tuning_record.json``. Created if
         missing.
     module_equality : str
-        How workloads are compared, as in ``JSONDatabase``.
+        The comparison of workloads, as in ``JSONDatabase``.
 
     Returns
     -------
@@ -45,8 +45,8 @@ def open_database(
     Raises
     ------
     ValueError
-        If a line cannot be read. Names the file and the lines, the number of intact lines, and
-        what to do.
+        If a line cannot be read. The message names the file, the lines and the number of intact
+        lines, and says what to do.
     """
     directory = Path(work_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def open_database(
     with fast_tune_contexts():
         try:
             return JSONDatabase(work_dir=str(directory), module_equality=module_equality)
-        # TVM raises errors of several types here. All are explained or raised again.
+        # TVM raises errors of several types here. Each one is explained or raised again.
         except Exception as error:
             explanation = _explain(directory)
             if explanation is None:
@@ -66,12 +66,12 @@ def open_database(
 
 @contextmanager
 def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]:
-    """Open the database of a work directory to go on writing it, and keep others from doing so.
+    """Open the database of a work directory for writing, and lock out other writers.
 
-    A torn last line, which a killed writer or a full disk leaves, is cut off first; the log says
-    so. Created if missing. As of ``open_database``. Raises ``SecondWriterError`` if another process
-    tunes in the directory. Raises ``ValueError`` if a line cannot be read; as of ``open_database``.
-    Raises ``OSError`` if the directory cannot be written.
+    A torn last line, which a killed writer or a full disk leaves, is cut off first, with a warning
+    in the log. ``work_dir``: as for ``open_database``. Raises ``SecondWriterError`` if another
+    process tunes in the directory, ``ValueError`` if a line cannot be read, as ``open_database``
+    does, and ``OSError`` if the directory cannot be written.
     """
     Path(work_dir).mkdir(parents=True, exist_ok=True)
     with only_writer(work_dir):
@@ -81,11 +81,11 @@ def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]
 
 
 _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
-"""Errors of JSON, Python and TVM for a faulty line. Any other error is a fault of this check."""
+"""Errors of JSON, Python and TVM for a faulty line. Any other error is a bug in this check."""
 
 
 def _explain(directory: Path) -> str | None:
-    """The reason that a database does not open. None if no line is faulty."""
+    """The reason why a database does not open; None if no line is faulty."""
     workload_path = directory / WORKLOADS
     workloads, faults = _read_workloads(directory)
     if faults:
@@ -106,12 +106,12 @@ def _explain(directory: Path) -> str | None:
 
 
 def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
-    """Move the lines of records that cannot be read to a file of their own.
+    """Move the lines of unreadable records to another file.
 
-    Only while no other process writes the database. The lines are added to
-    ``database_tuning_record.json.damaged``. Nothing is changed where a workload cannot be read,
-    because records name workloads by line. ``work_dir``: directory of the database. Returns how
-    many lines were moved. Raises ``OSError`` if a file cannot be read or written.
+    Call this only while no other process writes the database. The lines are appended to
+    ``database_tuning_record.json.damaged``. Nothing changes if a workload cannot be read, because
+    records name workloads by line. ``work_dir``: directory of the database. Returns the number of
+    moved lines. Raises ``OSError`` if a file cannot be read or written.
     """
     directory = Path(work_dir)
     with fast_tune_contexts():
@@ -132,7 +132,7 @@ def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
 
 
 def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str]]:
-    """The workloads by their position, and why lines, from 1, are none."""
+    """The workloads by position, and the faults of the other lines by line number, from 1."""
     workloads: dict[int, Workload] = {}
     faults: dict[int, str] = {}
     for number, line in enumerate(_lines(directory / WORKLOADS)):
@@ -144,7 +144,7 @@ def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str
 
 
 def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> dict[int, str]:
-    """The reason that lines, counted from 1, are no records."""
+    """The faults of invalid record lines by line number, from 1."""
     faults: dict[int, str] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -165,7 +165,7 @@ def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """The lines, undecoded: bytes that are not text are then the fault of their own line only."""
+    """The undecoded lines, so that invalid text is a fault of its own line only."""
     return path.read_bytes().splitlines() if path.exists() else []
 
 

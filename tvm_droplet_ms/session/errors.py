@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of ``tune``."""
+"""The errors of ``tune``."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ class TooLateError(ModelError):
 
 
 class RoundingError(ModelError):
-    """The outputs of a model of bfloat16 deviate by more than the tolerance.
+    """The outputs of a bfloat16 model deviate by more than the tolerance.
 
     Parameters
     ----------
     deviation : float
-        By how much.
+        The deviation of the outputs.
     message : str
         As for ``ModelError``.
     """
@@ -29,12 +29,12 @@ class RoundingError(ModelError):
 
 
 class LateKernelsError(TooLateError):
-    """Kernels whose code the compiler refuses, or takes longer for than there is time.
+    """The compiler refuses some kernels, or cannot compile them in time.
 
     Parameters
     ----------
     names : Sequence[str]
-        Their functions' names.
+        The names of the kernels' functions.
     message : str
         As for ``TooLateError``.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that a user gives: numbers, and those for the inputs of a model or a kernel."""
+"""Checks of a user's values: numbers, and the inputs of a model or a kernel."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def is_integer(value: object, least: float = -math.inf) -> bool:
-    """True for an integer of at least `least`; a bool is none."""
+    """True for an integer of at least `least`; False for a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
@@ -21,12 +21,12 @@ def is_positive(value: object) -> bool:
 def given_values(
     given: Mapping[str, np.ndarray], wanted: Mapping[str, tuple[tuple[int, ...], "np.dtype"]]
 ) -> dict[str, np.ndarray]:
-    """The values in the types that are wanted.
+    """Check the given values, and convert them to the wanted types.
 
-    ``given``: values by name. ``wanted``: the shape and the type of every input, by its name. By
-    name, only what is given. Raises ``ValueError`` if a name is of no input, or a value has another
-    shape, is of another kind of type, as floating-point numbers for integers are, or is an integer
-    out of range.
+    ``given``: values by name. ``wanted``: the shape and the type of every input, by name. Returns
+    the given values by name, without the other inputs. Raises ``ValueError`` if a name is not an
+    input, or if a value has another shape, another kind of type, such as floating-point numbers for
+    integers, or an integer out of range.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"inputs is {given!r}, expected arrays by the names {list(wanted)}")
@@ -56,5 +56,5 @@ def _value(name: str, value: np.ndarray, shape: tuple[int, ...], dtype: "np.dtyp
 
 def _fits(given: "np.dtype", wanted: "np.dtype") -> bool:
     """True if values of a type may be converted: signs and sizes may differ, kinds may not."""
-    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2}  # V: the types that NumPy lacks, of bfloat16.
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2}  # V: a type that NumPy lacks, such as bfloat16.
     return given.names is None and rank.get(given.kind, 9) <= rank.get(wanted.kind, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shared library that stays what it was when it was opened, whatever becomes of its name."""
+"""A shared library that keeps the content it had when opened, whatever happens to its path."""
 
 import functools
 import os
@@ -12,16 +12,16 @@ from typing import Any
 import tvm_ffi
 
 _COPIED_BYTES = 1 << 24
-"""The bytes that are copied at a time."""
+"""Number of bytes copied at a time."""
 
 
 class LibraryFile:
-    """A shared library of this machine's file system.
+    """A shared library on this machine's file system.
 
-    The dynamic loader goes by names: for a file that has replaced one that is still loaded, it
-    would give the old one. And a name may be gone, or another file's, when it is copied. So the
-    file is opened once, and loaded and copied by what was opened. Raises ``OSError`` if it cannot
-    be read.
+    The dynamic loader identifies libraries by name: if a new file replaces a library that is still
+    loaded, the loader returns the old library. And a file may be removed or replaced before it is
+    copied. So the file is opened once, and loaded and copied through its descriptor. Raises
+    ``OSError`` if the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,15 +34,15 @@ class LibraryFile:
 
     @functools.cached_property
     def module(self) -> Any:
-        """TVM's module of it, loaded when it is first asked for."""
-        # tvm.runtime.load_module would follow the link, and so give the loader the old name.
+        """The TVM module of the library, loaded on first use."""
+        # tvm.runtime.load_module would resolve the link, and pass the old name to the loader.
         with tempfile.TemporaryDirectory(prefix="droplet_library_") as folder:
             link = Path(folder) / "library.so"
             link.symlink_to(f"/proc/self/fd/{self._descriptor}")
             return tvm_ffi.load_module(link)
 
     def copy(self, path: Path) -> None:
-        """Write its bytes to another file."""
-        # A descriptor of its own: copies of one share their position.
+        """Write the library's bytes to another file."""
+        # A new descriptor, because duplicates of one share their position.
         with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, path.open("wb") as copy:
             shutil.copyfileobj(file, copy, _COPIED_BYTES)

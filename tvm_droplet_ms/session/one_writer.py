@@ -9,7 +9,7 @@ from pathlib import Path
 import filelock
 
 LOCK = ".lock"
-"""The file that the process holds that tunes in a directory."""
+"""The lock file, which the process that tunes in a directory holds."""
 
 
 class SecondWriterError(RuntimeError):
@@ -18,9 +18,10 @@ class SecondWriterError(RuntimeError):
 
 @contextmanager
 def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, no other process tunes in a directory that exists; it may be within itself.
+    """Keep other processes from tuning in an existing directory; contexts may be nested.
 
-    Raises ``SecondWriterError`` if one does, and ``OSError`` if it cannot be written.
+    Raises ``SecondWriterError`` if another process tunes there, and ``OSError`` if the directory
+    cannot be written.
     """
     lock = filelock.FileLock(Path(work_dir).resolve() / LOCK, timeout=0, is_singleton=True)
     try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rate at which a core of this machine multiplies and adds float32 numbers.
+"""The peak rate of float32 multiplications and additions on a core of this machine.
 
-It is that of a register tile of a matrix product whose operands stay in the first cache: the inner
-loop of every fast convolution and matrix product. NumPy's BLAS is no measure of it: it has 94% of
-it on a Zen 4 core, and 51% on a Zen 5 core, where its kernels are those of an older one (140 of 272
-GFLOP/s, OpenBLAS of NumPy 2.4, 2026-11-27).
+It is measured with a register tile of a matrix product whose operands stay in the L1 cache: the
+inner loop of every fast convolution and matrix product. NumPy's BLAS is not a substitute: it
+reaches 94% of this rate on a Zen 4 core, and 51% on a Zen 5 core, where it uses the kernels of an
+older core (140 of 272 GFLOP/s, OpenBLAS of NumPy 2.4, 2026-11-27).
 """
 
 import time
@@ -19,16 +19,17 @@ from tvm.s_tir import Schedule
 from ..host import host_target
 
 _TILES = ((8, 2, 16), (6, 2, 8))
-"""Rows, vectors and floats of a vector: what fits 32 registers of 512 bits, and 16 of 256."""
+"""Rows, vectors per row and floats per vector of a tile. The first tile fits 32 registers of 512
+bits, the second one 16 registers of 256 bits."""
 
 _DEPTH, _REPEATS, _ROUNDS = 256, 64, 20
-"""Products summed up, tiles in a call, and calls, of which the fastest counts."""
+"""Products per sum, tiles per call, and number of calls, of which the fastest counts."""
 
 
 def peak_flops() -> float:
-    """Measure the operations of a second on one core, a multiplication and an addition being two.
+    """Measure the operations per second of one core; a multiplication and an addition are two.
 
-    Takes a tenth of a second.
+    The measurement takes a tenth of a second.
     """
     return max(_rate(*tile) for tile in _TILES)
 
@@ -46,7 +47,7 @@ def _rate(rows: int, vectors: int, lanes: int) -> float:
 
 
 def _tile(rows: int, vectors: int, lanes: int) -> Schedule:
-    """The same tile of a matrix product again and again, kept in registers while it is summed."""
+    """A kernel that computes one tile of a matrix product repeatedly, with sums in registers."""
     left = te.placeholder((_DEPTH, rows), name="left")
     right = te.placeholder((_DEPTH, vectors * lanes), name="right")
     k = te.reduce_axis((0, _DEPTH), "k")

@@ -26,22 +26,22 @@ WORKING_SETS = tuple(2**power for power in (17, 20, 23, 26))
 that each level of a cache has one."""
 
 NAIVE_RATE = 2e9
-"""Operations in a second of kernels without schedules, at best: 0.3e9 to 2e9 were seen."""
+"""The best operations per second of kernels without schedules: 0.3e9 to 2e9 were measured."""
 
 TILE_RATE = 10
-"""What matrix tiles add for each product of a lane: 20 times the arithmetic of float32 in bfloat16,
-40 times in bytes (Sapphire Rapids)."""
+"""The speedup of matrix tiles for each product that an instruction adds to a lane. In total,
+bfloat16 has 20 times the arithmetic rate of float32, and bytes 40 times (Sapphire Rapids)."""
 
 LEAST_BOUND = 1e-9
-"""The least roofline of a task in seconds, for one that neither computes nor moves anything."""
+"""The least roofline in seconds, for a task that neither computes nor moves anything."""
 
 
 @dataclass(frozen=True)
 class Work:
     """The work of one run of a kernel.
 
-    ``flops``: operations. ``bytes``: bytes of its inputs and outputs. ``rate``: how many of its
-    operations take the time of one of float32.
+    ``flops``: operations. ``bytes``: bytes of the inputs and outputs. ``rate``: the number of its
+    operations that take as long as one float32 operation.
     """
 
     flops: float
@@ -63,15 +63,15 @@ class MachineRates:
     bytes_per_sec: tuple[float, ...]
 
     def bandwidth(self, working_set: float) -> float:
-        """The bandwidth in bytes per second for a kernel that touches so many bytes.
+        """The bandwidth in bytes per second for a kernel with a working set in bytes.
 
-        It is that of the largest measured working set that is not larger: a kernel of 8 MiB may
-        still keep a part of them in the caches that 4 MiB fit.
+        It is the bandwidth of the largest measured working set that is not larger: a kernel that
+        touches 8 MiB may still keep a part of them in the caches that hold 4 MiB.
         """
         return self.bytes_per_sec[max(bisect_right(self.working_sets, working_set) - 1, 0)]
 
     def lower_bound(self, work: Work) -> float:
-        """The roofline of a kernel in seconds: the longer of computing and moving."""
+        """The roofline of a kernel in seconds: the longer of its compute and memory times."""
         computing = work.flops / (work.rate * self.flops_per_sec)
         return max(computing, work.bytes / self.bandwidth(work.bytes))
 
@@ -80,9 +80,9 @@ def task_work(mod: Any) -> Work:
     """Count the work of a task before it is scheduled.
 
     ``mod``: the workload: one kernel of static shapes. Returns the operations as
-    ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, but those of the products alone for a
-    Winograd convolution, of whose transforms it counts every branch; the bytes of the function's
-    buffers; and the rate of products of bytes and of bfloat16 (``dot_products``). Raises
+    ``tvm.s_tir.analysis.estimate_tir_flops`` counts them, the bytes of the function's buffers, and
+    the rate of products of bytes and of bfloat16 (``dot_products``). For a Winograd convolution,
+    only the products are counted, because TVM counts every branch of the transforms. Raises
     ``ValueError`` if a buffer's shape is not constant.
     """
     from tvm import DataType
@@ -109,7 +109,7 @@ def task_work(mod: Any) -> Work:
 
 
 def _rate(mod: Any) -> float:
-    """The products that an instruction of this CPU adds to each lane, by what a kernel reads."""
+    """The number of products that this CPU adds to a lane at once, for the types a kernel reads."""
     from tvm.ir.expr import TensorLoad
 
     read: dict[Any, str] = {}
@@ -128,7 +128,7 @@ def _rate(mod: Any) -> float:
 
 @cache
 def _depths() -> dict[tuple[str, ...], int]:
-    """The products that this CPU's instructions add to each lane, by the types of the factors."""
+    """The number of products that this CPU adds to a lane at once, by the types of the factors."""
     from ..design_space.dot_products.dot_units import dot_unit, half_unit
     from ..design_space.matrix_tiles.find_matrix import matrix_units
 
@@ -139,7 +139,7 @@ def _depths() -> dict[tuple[str, ...], int]:
 
 
 def task_bound(mod: Any, rates: MachineRates) -> float | None:
-    """The roofline of a task in seconds; None where its work cannot be counted."""
+    """The roofline of a task in seconds; None if its work cannot be counted."""
     # TVM raises errors of many types for a statement that it cannot count.
     try:
         return max(rates.lower_bound(task_work(mod)), LEAST_BOUND)
@@ -149,21 +149,21 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
 
 @cache
 def measure_machine(threads: int = 1) -> MachineRates:
-    """Measure the machine's rates, once in a process; it takes less than half a second.
+    """Measure the machine's rates, once per process; it takes less than half a second.
 
-    The peak rate and the bandwidths are those of one thread times ``threads``, which errs on the
-    side of a bound that is too low.
+    The peak rate and the bandwidths of one thread are multiplied by ``threads``, so that the bounds
+    err on the low side.
     """
     peak = threads * peak_flops()
     bandwidths = [threads * copy_bandwidth(size) for size in WORKING_SETS]
-    # What fits in a small cache moves no slower than what does not: noise apart.
+    # Apart from noise, a smaller working set is never slower than a larger one.
     for place in range(len(bandwidths) - 2, -1, -1):
         bandwidths[place] = max(bandwidths[place], bandwidths[place + 1])
     return MachineRates(peak, WORKING_SETS, tuple(bandwidths))
 
 
 def naive_secs(tasks: Iterable[Any]) -> float:
-    """The least seconds of a run of kernels without schedules, whose work can be counted."""
+    """The least seconds of a model's kernels without schedules, where their work can be counted."""
     total = 0.0
     for task in tasks:
         # TVM raises errors of many types for a statement that it cannot count.
@@ -177,10 +177,10 @@ def naive_secs(tasks: Iterable[Any]) -> float:
 def host_bound(mod: Any, target: Any) -> float | None:
     """The roofline of a task in seconds for a CPU target, as if it were this machine.
 
-    ``mod``: the workload. ``target``: its target; kernels run on as many threads as it has cores,
-    but on no more than TVM's runtime has in this process.
-    Returns None for another device, for kernels of other types than float32, of which the peak rate
-    is not measured, and where the work cannot be counted.
+    ``mod``: the workload. ``target``: its target. Kernels run on as many threads as the target has
+    cores, but on no more than TVM's runtime has in this process. Returns None for another device,
+    for kernels of other types than float32, whose peak rate is not measured, and if the work cannot
+    be counted.
     """
     if target.kind.name != "llvm" or not _is_float32(mod):
         return None
@@ -190,7 +190,7 @@ def host_bound(mod: Any, target: Any) -> float | None:
 
 
 def _is_float32(mod: Any) -> bool:
-    """True if all buffers of a workload's arguments are of float32."""
+    """True if all arguments of a workload are float32 buffers."""
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals and the clock: what ends a run before its trials do."""
+"""Signals and deadlines that end a run before its trials are spent."""
 
 import signal
 import threading
@@ -10,13 +10,13 @@ from math import isfinite
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The signals that ask for the end."""
+"""The signals that request the end of a run."""
 
 
 class StopRequest:
-    """The end of a run: at a deadline, or because it was asked to.
+    """A request to end a run: at a deadline, or at a signal.
 
-    ``deadline``: the moment of ``clock`` to end at, in seconds; infinity for none.
+    ``deadline``: the time of ``clock`` at which the run ends, in seconds; infinity for none.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class StopRequest:
 
     @property
     def is_asked(self) -> bool:
-        """True if a signal asked for the end."""
+        """True if a signal requested the end."""
         return self._asked.is_set()
 
     @property
     def left(self) -> float:
-        """The seconds to the deadline; at least 0."""
+        """The seconds until the deadline; at least 0."""
         return max(0.0, self.deadline - self._clock())
 
     @property
@@ -47,8 +47,8 @@ class StopRequest:
         return self.is_asked or self._clock() >= self.deadline
 
     def earlier(self, secs: float) -> "StopRequest":
-        """A request that ends so many seconds before this one, and is asked when this one is."""
-        # Without a deadline, a share of the time that is left is infinite too.
+        """A request that ends ``secs`` seconds before this one, and shares its signals."""
+        # Without a deadline, ``secs`` is infinite too if it is a share of the time left.
         deadline = self.deadline - secs if isfinite(self.deadline) else self.deadline
         other = StopRequest(deadline, self._clock)
         other._asked = self._asked
@@ -56,9 +56,9 @@ class StopRequest:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[None]:
-        """Within it, a first Ctrl-C or SIGTERM asks for the end. A second one acts as ever.
+        """Let a first Ctrl-C or SIGTERM request the end; a second one acts as usual.
 
-        Signals are left alone where they are ignored, and outside the main thread.
+        Ignored signals stay ignored, and outside the main thread nothing changes.
         """
 
         with handling(lambda _number, _frame: self._asked.set(), once=True):
@@ -69,9 +69,9 @@ class StopRequest:
 def handling(
     handler: Callable[[int, FrameType | None], None], *, once: bool = False
 ) -> Iterator[None]:
-    """Within it, a handler gets the ``SIGNALS`` that are not ignored, in the main thread alone.
+    """Handle the ``SIGNALS`` that are not ignored, in the main thread only.
 
-    ``once``: whether the first signal puts back the handlers of before, as the end does.
+    ``once``: whether the first signal restores the previous handlers, as leaving the context does.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -85,7 +85,7 @@ def handling(
 
     is_main = threading.current_thread() is threading.main_thread()
     handled = [one for one in SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
-    # Known before the first is replaced: a signal may arrive at once.
+    # Read all handlers before the first is replaced: a signal may arrive immediately.
     before = {number: signal.getsignal(number) for number in handled}
     try:
         for number in handled:

@@ -17,8 +17,9 @@ def cpu_target(target: str | Mapping[str, Any] | Target, threads: int) -> Target
     """The CPU target to tune for, with ``num-cores`` set to the number of threads.
 
     ``target``: "auto" for this machine's CPU, or a target of kind ``llvm``. ``threads``: threads of
-    the runtime. Raises ``ModelError`` if TVM does not know the target, it is none of a CPU, one of
-    another architecture than this machine's, or has vector extensions that this machine lacks.
+    the runtime. Raises ``ModelError`` if TVM does not know the target, or if the target is not a
+    CPU, has another architecture than this machine, or has vector extensions that this machine
+    lacks.
     """
     return _cpu_target(target, threads, here=True)
 
@@ -44,9 +45,9 @@ def kernel_target(
 ) -> Target:
     """The target to tune a single kernel for: a CPU or a CUDA device.
 
-    ``target``: as of ``cpu_target``, or "cuda" for this machine's device, or a target of kind
-    ``cuda`` with the limits of its device. ``here``: whether this machine runs the kernels, and not
-    a server. Raises ``ModelError`` if kernels cannot be tuned for it.
+    ``target``: as for ``cpu_target``, or "cuda" for this machine's device, or a target of kind
+    ``cuda`` with the limits of its device. ``here``: whether this machine runs the kernels, rather
+    than a server. Raises ``ModelError`` if kernels cannot be tuned for the target.
     """
     if here and isinstance(target, str) and target == "cuda":
         return device_target()
@@ -64,7 +65,7 @@ def kernel_target(
 
 
 def runs_on(target: Target) -> str:
-    """TVM's name of the type of device that kernels of a target run on: "cpu" or "cuda"."""
+    """TVM's name for the device type that a target's kernels run on: "cpu" or "cuda"."""
     return "cuda" if target.kind.name == "cuda" else "cpu"
 
 
@@ -78,7 +79,7 @@ def _known(target: str | Mapping[str, Any] | Target) -> Target:
 
 
 def _refuse_foreign(target: Target) -> None:
-    """Refuse a target whose kernels this machine cannot link: its linker would, for each build."""
+    """Refuse a target whose kernels this machine cannot link, before each build fails."""
     ours = str(Target.from_device("cpu").attrs["mtriple"])
     triple = str(target.attrs.get("mtriple") or ours)
     architecture = ours.partition("-")[0]

@@ -15,13 +15,13 @@ from .given_inputs import is_integer
 _ENVIRONMENT = "TVM_NUM_THREADS"
 
 _BINDING = "TVM_BIND_THREADS"
-"""TVM binds each thread of its pool to a core, but not the one that calls. Where the system runs
-that on the core of another, they take turns: four models on two threads had 0.90 to 0.96 of the
-speed of one, and 1.72 to 1.88 without binding, on any core."""
+"""TVM binds each thread of its pool to a core, but not the calling thread. If the system runs the
+calling thread on the core of another, the two take turns: four models on two threads had 0.90 to
+0.96 times the speed of one thread, and 1.72 to 1.88 times without binding, on any core."""
 
 
 def check_threads(count: int) -> None:
-    """Refuse fewer threads than one, and more than this machine has CPUs, by ``ModelError``."""
+    """Raise ``ModelError`` for fewer threads than one, or more than this machine has CPUs."""
     available = os.cpu_count() or 1
     if not is_integer(count, 1) or count > available:
         raise ModelError(
@@ -30,9 +30,9 @@ def check_threads(count: int) -> None:
 
 
 def set_worker_threads(count: int) -> None:
-    """Have processes, and threads, that start from now on run kernels on so many threads.
+    """Set the number of kernel threads of processes and threads that start from now on.
 
-    They are not bound to cores, unless the environment says so.
+    The kernel threads are not bound to cores, unless the environment says so.
     """
     os.environ[_ENVIRONMENT] = str(count)
     os.environ.setdefault(_BINDING, "0")
@@ -40,7 +40,7 @@ def set_worker_threads(count: int) -> None:
 
 @contextmanager
 def worker_threads(count: int) -> Iterator[None]:
-    """Within it, processes that start run kernels on so many threads."""
+    """Set the number of kernel threads of processes that start within the context."""
     before = {name: os.environ.get(name) for name in (_ENVIRONMENT, _BINDING)}
     set_worker_threads(count)
     try:
@@ -54,9 +54,9 @@ def worker_threads(count: int) -> Iterator[None]:
 
 
 def set_own_threads(count: int) -> None:
-    """Have this thread run kernels on so many threads.
+    """Set the number of threads that this thread runs kernels on.
 
-    Raises ``ModelError`` if TVM's pool has started with fewer: it never grows.
+    Raises ``ModelError`` if TVM's pool has started with fewer threads: the pool never grows.
     """
     set_worker_threads(count)
     big_cores = 1  # mode kBig of src/runtime/threading_backend.cc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a database: its records counted, and its end mended. Imports no TVM."""
+"""Counts the records in the files of a database, and mends torn ends. Imports no TVM."""
 
 import json
 import os
@@ -14,27 +14,28 @@ _FILES = (WORKLOADS, RECORDS)
 def mend_torn_end(work_dir: str | os.PathLike[str]) -> list[str]:
     """Cut off a torn last line of a database's files, so that the rest can be opened.
 
-    ``JSONDatabase`` opens no file with a torn line. A last line that lacks only its newline opens,
-    but TVM's next line would be added to it, and the file would not open again: it gets its
-    newline. Lines that end are left alone. Records name workloads by line number, and a workload is
-    written before its first record, so that no record refers to a torn one.
+    ``JSONDatabase`` cannot open a file with a torn line. It can open a file whose last line lacks
+    only the newline, but TVM would append its next line to that line, and the file would not open
+    again. So such a line gets its newline. Complete lines are left alone. Records name workloads by
+    line number, and a workload is written before its first record, so no record refers to a torn
+    workload.
 
-    Only the process that goes on writing the database should call this: what looks torn may be a
-    line that another process has not finished. Returns the names of the files that lost a line.
-    Raises ``OSError`` if a file cannot be read or written.
+    Only the process that writes the database should call this: a line that looks torn may be one
+    that another process has not finished. Returns the names of the files that lost a line. Raises
+    ``OSError`` if a file cannot be read or written.
     """
     return [name for name in _FILES if _mend(Path(work_dir) / name)]
 
 
 def count_records(work_dir: str | os.PathLike[str]) -> int:
-    """The whole lines of a database's file of records, without reading them."""
+    """The number of complete lines in a database's record file, without parsing them."""
     return _count(Path(work_dir) / RECORDS)
 
 
 def count_measured(work_dir: str | os.PathLike[str], after: int = 0) -> int:
-    """The records with a time or a failure, without the first so many lines.
+    """The number of records with a time or a failure, without the first ``after`` lines.
 
-    What the machine let down has no times, and is no trial. A damaged line counts as one.
+    A record without times is a failure of the machine, and does not count. A damaged line counts.
     """
     path = Path(work_dir) / RECORDS
     lines = path.read_bytes().splitlines()[after:] if path.exists() else []
@@ -42,9 +43,9 @@ def count_measured(work_dir: str | os.PathLike[str], after: int = 0) -> int:
 
 
 def lost_records(work_dir: str | os.PathLike[str], expected: int) -> str:
-    """A sentence on records that did not reach their file; empty where all of them did.
+    """A sentence about records that were not written to their file; empty if all were.
 
-    TVM does not look whether it could write. ``expected``: the records that there should be.
+    TVM does not check whether its writes succeed. ``expected``: the expected number of records.
     """
     directory = Path(work_dir)
     found = count_records(directory)
@@ -77,12 +78,12 @@ def _lacks_workload(directory: Path) -> bool:
     lines = path.read_bytes().splitlines() if path.exists() else []
     try:
         return bool(lines) and json.loads(lines[-1])[0] >= _count(directory / WORKLOADS)
-    except (ValueError, TypeError, LookupError):  # A torn line is counted as lost.
+    except (ValueError, TypeError, LookupError):  # A torn line counts as lost.
         return False
 
 
 def torn_ends(work_dir: str | os.PathLike[str]) -> list[str]:
-    """The names of a database's files whose last line lacks its end."""
+    """The names of a database's files whose last line lacks its newline."""
     return [name for name in _FILES if _last(Path(work_dir) / name)]
 
 
@@ -93,7 +94,7 @@ def _last(path: Path) -> bytes:
 
 
 def _mend(path: Path) -> bool:
-    """True if a torn line was cut off."""
+    """Mend the end of a file; return True if a torn line was cut off."""
     last = _last(path)
     if not last:
         return False
@@ -109,12 +110,12 @@ def _mend(path: Path) -> bool:
 
 
 def keep_time(path: Path, before: os.stat_result) -> None:
-    """Give a file the time of its last measurement back: it tells how long a killed run took."""
+    """Restore the modification time of a file, which tells how long a killed run took."""
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _is_complete(line: bytes) -> bool:
-    """True if a line is JSON: all lines are arrays, and no part of an array is one."""
+    """True if a line is JSON: each line is an array, and a part of an array is not JSON."""
     try:
         json.loads(line.decode("utf-8"))
     except ValueError:

@@ -15,7 +15,7 @@ from tvm.target import Target
 from .errors import ModelError
 
 SETTINGS = "settings.json"
-"""The file of a run's target and threads."""
+"""The file that holds a run's target and number of threads."""
 
 EXECUTABLE = "model.so"
 """The file that holds the best complete executable of a model."""
@@ -25,18 +25,18 @@ RESULT = "result.json"
 
 
 def begun_target(work_dir: object, given: object, target: Target) -> Target:
-    """The target that a directory's run goes on with.
+    """The target that a directory's run continues with.
 
-    It is the one that the run was begun with where "auto" was this CPU by LLVM's name alone, as of
-    earlier versions, which did not add what the name leaves out. ``given``: what the user
-    passed. ``target``: what it stands for now.
+    In earlier versions, "auto" was LLVM's name of this CPU alone, without the features that the
+    name leaves out. A run that began with such a target keeps it. ``given``: the target that the
+    user passed. ``target``: the target that ``given`` stands for now.
     """
     if given != "auto" or not isinstance(work_dir, str | os.PathLike):
         return target
     try:
         found = read_settings(Path(work_dir, SETTINGS).read_text(encoding="utf-8"))["target"]
     except (OSError, ValueError, LookupError, TypeError):
-        return target  # ``open_work_dir`` says what is wrong.
+        return target  # ``open_work_dir`` explains the error.
     now = plain(target.export())
     added = [name for name in now.pop("mattr", []) if not str(name).startswith("+")]
     before = {**now, "mattr": added} if added else now
@@ -48,8 +48,8 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
 
     ``work_dir``: the directory. None for a new temporary one, which is kept. ``threads``: threads
     of the runtime. Returns the directory, with its settings and TVM's version in ``settings.json``.
-    Raises ``ModelError`` if it was made for another target or number of threads, is no directory,
-    or cannot be made or written.
+    Raises ``ModelError`` if the directory was made for another target or number of threads, is a
+    file, or cannot be made or written.
     """
     if work_dir is None:
         work_dir = tempfile.mkdtemp(prefix="droplet_tune_")
@@ -82,7 +82,7 @@ def _opened(directory: Path, target: Target, threads: int) -> Path:
 
 
 def read_settings(text: str) -> Any:
-    """The settings in the text of their file. Raises ``ValueError`` if it is no JSON."""
+    """Read the settings from the text of their file. Raises ``ValueError`` if it is not JSON."""
     settings = json.loads(text)
     if isinstance(settings, dict) and "target" in settings:
         settings["target"] = plain(settings["target"])
@@ -90,10 +90,9 @@ def read_settings(text: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """An attribute of a target, or all of them, in the types of JSON.
+    """Convert an attribute of a target, or all its attributes, to JSON types.
 
-    Files of earlier versions have a list as the text of a tuple, and the host of a target, too, as
-    text.
+    Files of earlier versions hold lists as the text of tuples, and the host of a target as text.
     """
     if isinstance(value, str) and value.startswith(("(", "{")):
         try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that a GPU cannot launch."""
+"""Detection of schedules that a GPU cannot launch."""

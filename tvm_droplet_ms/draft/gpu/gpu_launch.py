@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads out of a trace how the launch of a GPU schedule follows from its decisions."""
+"""Reads from a trace how the launch of a GPU schedule depends on its decisions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,15 +25,15 @@ _LANES = "meta_schedule.cooperative_fetch"
 _WARP_THREADS = 32
 
 _UNKNOWN = frozenset({"RFactor", "SamplePartitionedTile", "ReadAt", "WriteAt"})
-"""Instructions of other schedule rules: the last three are of ``mma`` rather than ``wmma``."""
+"""Instructions of other schedule rules: the last three belong to ``mma``, not ``wmma``."""
 
 
 def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
-    """Read the threads and the shared memory of a sketch out of one of its schedules.
+    """Read the threads and the shared memory of a sketch from one of its schedules.
 
     ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
-    postprocessors. Raises ``NotUnderstood``, ``UnknownIndex`` if they are not known to follow from
-    the decisions.
+    postprocessors. Raises ``NotUnderstood`` or ``UnknownIndex`` if the threads or the shared memory
+    are not known to follow from the decisions.
     """
     return _TraceReader(sketch, schedule).launch()
 
@@ -72,7 +72,7 @@ class _TraceReader:
         tape = self.tape
         shared = [self._copied_bytes(*copy) for copy in self._copies]
         operands = tape.multiply(tape.sum(shared), tape.constant(self._versions))
-        # The output's copy takes the place of those of the operands, which are done with.
+        # The output's copy reuses the memory of the operands' copies, which are dead by then.
         outputs = [self._output_bytes(consumer) for _, consumer in self._outputs]
         return Launch(
             tape,
@@ -84,14 +84,14 @@ class _TraceReader:
         )
 
     def _refused(self) -> Node:
-        """More than 0 where vectors are too wide, or a pipeline's loop is none."""
+        """A node that is positive for vectors that are too wide and pipelines of one iteration."""
         tape = self.tape
         refused = [self._refused_vectors(*vectors) for vectors in self._vectors]
         for loop in self._pipelines:
             leaves = list(self._leaves(loop))
             if len(leaves) > 1:
-                # A fused loop of one iteration counts as no reduction: the first values are set
-                # within it, where a pipeline has no stage for them (``rewrite_reduction_block.cc``)
+                # A fused loop of one iteration does not count as a reduction: it then contains the
+                # initialization, which has no pipeline stage (``rewrite_reduction_block.cc``).
                 refused.append(tape.equal(self._product([leaves]), tape.constant(1)))
         return tape.sum(refused)
 
@@ -105,12 +105,12 @@ class _TraceReader:
             }
         else:
             lanes = {integer(value): self.tape.constant(1)}
-        # The copy of an output is made of whole fragments.
+        # The copy of an output consists of whole fragments.
         lengths = [self.tape.constant(integer(axis.dom.extent)) for axis in block.iter_vars]
         return refused_lanes(self.tape, block, self._sizes.get(copy, lengths), lanes)
 
     def _output_bytes(self, consumer: str) -> Node:
-        """The bytes of an output's copy: a block's part of it, a row of fragments of each warp."""
+        """The bytes of a thread block's copy of the output: a row of fragments per warp."""
         tape = self.tape
         block = self.schedule.get(self.schedule.get_sblock(consumer))
         loops = self._axes.get(consumer, [])
@@ -155,10 +155,10 @@ class _TraceReader:
             elif kind == "GetLoops":
                 self._axes.setdefault(self._block_name(inputs[0]), outputs)
             elif kind == "Bind":
-                # The first is the tiling's; those of copies that follow take the same threads.
+                # The first binding is the tiling's. The copies that follow use the same threads.
                 self._bound.setdefault(str(inst.attrs[0]), list(self._leaves(inputs[0])))
             elif kind == "Reorder" and not self._order:
-                # Before the tiling, the loops that an intrinsic stands for are reordered.
+                # A Reorder before the tiling moves the loops that a tensor intrinsic replaces.
                 self._order = inputs if any(loop in self._extents for loop in inputs) else []
             elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
                 consumer = self._block_name(inputs[0])
@@ -188,7 +188,7 @@ class _TraceReader:
         elif name == _HIGH:
             self._most = int(value)
         elif name == _STAGES:
-            # A copy that is used some stages later is kept for all stages in between.
+            # A copy needs a version for each stage between its writing and its last use.
             stages = [int(stage) for stage in value]
             self._versions = max(stages) - min(stages) + 1
             self._pipelines.append(place)
@@ -205,11 +205,11 @@ class _TraceReader:
     def _block_name(self, block_rv: Any) -> str:
         try:
             return str(self.schedule.get(block_rv).name_hint)
-        except Exception:  # TVM raises errors of many types for what is gone: it was inlined.
+        except Exception:  # TVM raises errors of many types for an inlined block.
             return ""
 
     def _leaves(self, loop: Any) -> Iterator[Any]:
-        """The loops of the tiling that a loop was fused from, or was split into."""
+        """The loops of the tiling that a loop was fused from or split into."""
         if loop not in self._parts:
             yield loop
             return
@@ -217,11 +217,11 @@ class _TraceReader:
             yield from self._leaves(part)
 
     def _copied_bytes(self, copy: Any, consumer: str, number: int) -> Node:
-        """The bytes of a copy in shared memory: what all threads of a block read at its place."""
+        """The bytes of a copy in shared memory: all data that a block's threads read there."""
         tape = self.tape
         block = self.schedule.get(self.schedule.get_sblock(consumer))
         region = block.reads[number]
-        # A fragment is indexed as the shared copy is that it was copied from.
+        # A fragment has the indices of the shared copy that it was loaded from.
         scope = str(region.source.scope())
         if not scope.startswith(("shared", "wmma.matrix")) or copy not in self._locations:
             raise NotUnderstood(f"a shared copy of {consumer}")
@@ -248,14 +248,14 @@ class _TraceReader:
         return tape.product([tape.constant(int(region.source.dtype.itemsize)), *extents])
 
     def _padded(self, length: Node, factor: int, offset: int) -> Node:
-        """The least length, no smaller, that is ``offset`` more than a multiple of ``factor``."""
+        """Round a length up to ``offset`` more than a multiple of ``factor``."""
         tape = self.tape
         more = tape.add(length, tape.constant(factor - 1 - offset))
         multiple = tape.multiply(tape.floor_divide(more, factor), tape.constant(factor))
         return tape.add(multiple, tape.constant(offset))
 
     def _turning(self, location: Any) -> list[Any]:
-        """The loops within a place, and the threads of a block, which all read one copy."""
+        """The loops inside a location, and the loops bound to threads, which share one copy."""
         if location not in self._order:
             raise NotUnderstood("a copy whose place is no loop of the tiling")
         within = self._order[self._order.index(location) + 1 :]
@@ -268,7 +268,7 @@ class _TraceReader:
         return [*threads, *within]
 
     def _count(self, chain: Sequence[Any], turning: Sequence[Any]) -> Node:
-        """The number of values of an axis: the product of its innermost loops, which all turn."""
+        """The number of values of an axis: the product of its loops in ``turning``."""
         turns = [leaf in turning for leaf in chain]
         first = turns.index(True) if True in turns else len(chain)
         if not all(turns[first:]):

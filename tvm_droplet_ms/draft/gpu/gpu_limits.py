@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A draft of GPU schedules that can be launched, for many points at once.
+"""A draft that finds the GPU schedules that can be launched, for many points at once.
 
-Of ten schedules that TVM draws for a GPU, about nine ask for more threads or shared memory than it
-has; ``VerifyGPUCode`` finds that out after a replay (``verify_gpu_code.cc``). Both are products of
-the decisions, which the trace tells: ``Split`` makes loops, ``Fuse`` and ``Bind`` make threads of
-them, and ``CacheRead`` copies what they read into shared memory.
+About nine in ten schedules that TVM draws for a GPU need more threads or shared memory than the GPU
+has. ``VerifyGPUCode`` rejects them after a replay (``verify_gpu_code.cc``). Both are products of
+decisions in the trace: ``Split`` makes loops, ``Fuse`` and ``Bind`` turn them into threads, and
+``CacheRead`` copies their operands into shared memory.
 
-On tensor cores a block of the trace is a warp's: 32 threads beside those that the trace binds. Its
-operands are fragments, which are copies of the shared copies, over the same indices; the rows of
-the shared copies are padded (``StorageAlign``). The shared copy of the output takes the place of
-those of the operands (``merge_shared_memory_allocations.cc``): the larger counts.
+On tensor cores, a warp executes a block of the trace, so each thread that the trace binds counts 32
+times. The operands are fragments: copies of the shared copies, with the same indices. The rows of
+the shared copies are padded (``StorageAlign``). The output's shared copy reuses the memory of the
+operands' copies (``merge_shared_memory_allocations.cc``), so the larger of both counts.
 
-Two more things are refused: vectors that are too wide (``wide_vectors.py``), and a pipeline whose
-loop has one iteration.
+Two more kinds of schedules are refused: vectors that are too wide (``wide_vectors.py``), and
+pipelines whose loop has one iteration.
 
-Reductions across threads (softmax, norms) are not understood: TVM refuses none of what it draws.
+Reductions across threads (softmax, norms) are not modeled: TVM refuses none of their schedules.
 
-Of 2,400 schedules of dense layers and convolutions for an A100, ``VerifyGPUCode`` accepts exactly
-those that are drafted, 5 to 6%; of depthwise convolutions 64% (2026-11-23, commit f7b39ee).
+Among 2,400 schedules of dense layers and convolutions for an A100, ``VerifyGPUCode`` and this draft
+accept exactly the same ones: 5 to 6%, or 64% of depthwise convolutions (2026-11-23, commit
+f7b39ee).
 """
 
 import threading
@@ -40,14 +41,14 @@ _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """The limits of a GPU's launches; a draft that knows which schedules exceed them.
+    """The launch limits of a GPU, as a draft that refuses the schedules that exceed them.
 
     Parameters
     ----------
     threads : int
-        Threads of a block.
+        The most threads of a block.
     shared_bytes : int
-        Bytes of shared memory of a block.
+        The most bytes of shared memory of a block.
 
     Raises
     ------
@@ -65,7 +66,7 @@ class GpuLimits:
 
     @staticmethod
     def are_told_by(target: Any) -> bool:
-        """True if a target says both limits."""
+        """True if a target has both limits as attributes."""
         return all(target.attrs.get(name) is not None for name in _ATTRIBUTES)
 
     @staticmethod
@@ -75,7 +76,7 @@ class GpuLimits:
         Raises
         ------
         ValueError
-            If it does not say ``max_threads_per_block`` and ``max_shared_memory_per_block``.
+            If the target lacks ``max_threads_per_block`` or ``max_shared_memory_per_block``.
         """
         values = [target.attrs.get(name) for name in _ATTRIBUTES]
         for name, value in zip(_ATTRIBUTES, values, strict=True):
@@ -90,10 +91,10 @@ class GpuLimits:
 
 @dataclass
 class TaskLimits:
-    """The draft of one task: all schedules that can be launched are equal to it.
+    """The draft of one task, which ranks all schedules that can be launched equally.
 
     ``spaces``: the points of the task. ``replayer``: makes a schedule of each sketch.
-    ``random_share``: see ``TaskDraft``: there is nothing that this draft is blind to.
+    ``random_share``: see ``TaskDraft``; 0, because this draft has no blind spots.
     """
 
     limits: GpuLimits
@@ -108,7 +109,7 @@ class TaskLimits:
         self._lock = threading.Lock()
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
-        """Random scores; negative infinity for what cannot be launched; see ``TaskDraft``."""
+        """Random scores; negative infinity for unlaunchable points; see ``TaskDraft``."""
         launch = self._launch(sketch)
         if launch is None:
             return np.full(len(points), np.nan)
@@ -116,20 +117,20 @@ class TaskLimits:
         return np.where(possible, self._generator.random(len(points)), -np.inf)
 
     def is_possible(self, sketch: int, points: np.ndarray) -> np.ndarray:
-        """False for what cannot be launched; see ``Mask``. True where nothing is known."""
+        """False for points that cannot be launched, True for unknown sketches; see ``Mask``."""
         launch = self._launch(sketch)
         if launch is None:
             return np.ones(len(points), dtype=bool)
         return launch.is_possible(points, self.limits.threads, self.limits.shared_bytes)
 
     def not_understood(self) -> Counter[str]:
-        """The number of sketches that are not understood, by the reason."""
+        """The number of sketches that are not understood, by reason."""
         for sketch in range(len(self.spaces.sketches)):
             self._launch(sketch)
         return Counter(self._reasons.values())
 
     def summary(self) -> str:
-        """The number of sketches that are drafted, and why others are not."""
+        """The number of drafted sketches, and the reasons why the others are not drafted."""
         reasons = self.not_understood()
         total = len(self.spaces.sketches)
         words = "".join(f"; {count} with {reason}" for reason, count in reasons.items())

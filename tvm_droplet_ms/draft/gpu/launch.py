@@ -10,11 +10,12 @@ from ..extents import Node, Tape
 
 @dataclass(frozen=True)
 class Launch:
-    """Threads and shared memory of the schedules of a sketch.
+    """The launch of a sketch's schedules, as nodes of a tape.
 
-    ``tape``: evaluates the nodes for points of the sketch. ``threads``, ``shared_bytes``: of a
-    block. ``least``, ``most``: threads that the schedule rule asks for. ``refused``: more than 0
-    for vectors and pipelines that TVM refuses.
+    ``tape``: evaluates the nodes for points of the sketch. ``threads``, ``shared_bytes``: the
+    threads and the bytes of shared memory of a block. ``least``, ``most``: the bounds on the
+    threads that the schedule rule sets. ``refused``: positive for vectors and pipelines that TVM
+    refuses.
     """
 
     tape: Tape
@@ -28,7 +29,7 @@ class Launch:
         """True for each point that ``VerifyGPUCode`` accepts.
 
         ``points``: decisions, of shape ``(points, entries)``. ``threads``, ``shared_bytes``: the
-        most that a block of the GPU may have.
+        GPU's limits for a block.
         """
         nodes = [self.threads, self.shared_bytes, self.refused]
         asked, shared, refused = self.tape.evaluate(points, nodes)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors that ``VerifyGPUCode`` refuses: of more bytes than a load has, or of strided elements.
+"""Vectors that ``VerifyGPUCode`` refuses: wider than a load, or with strided elements.
 
 A copy into or out of shared memory is vectorized by the number of lanes that its trace samples
-(``RewriteCooperativeFetch``). An index with a stride becomes a vector of 32-bit integers, which
-may have no more bytes than the elements (``CheckBufferIndicesVectorizable``): eight strided
-elements are refused, and eight contiguous ones are not. Nor are those of which the last ones are
-padding: a condition that differs between lanes leaves no vector (``vectorize_loop.cc``).
+(``RewriteCooperativeFetch``). A strided index becomes a vector of 32-bit integers, which has the
+same byte limit as a vector of elements (``CheckBufferIndicesVectorizable``): eight strided elements
+are refused, and eight contiguous ones are not. Copies with padding at the end are accepted too: a
+condition that differs between lanes prevents vectorization (``vectorize_loop.cc``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,25 +22,26 @@ from ..block_tree import integer
 from ..extents import Node, Tape
 
 MOST_BYTES = 16
-"""The bytes of the widest vector, as ``verify_gpu_code.cc`` has them."""
+"""The bytes of the widest vector, as in ``verify_gpu_code.cc``."""
 
 _INDEX_BYTES = 4
-"""The bytes of an index: ``NarrowDataType`` makes 32 bits of it."""
+"""The bytes of an index: ``NarrowDataType`` narrows it to 32 bits."""
 
 _WIDEST_SCALAR = 4
-"""The bytes of an element beyond which nothing is vectorized."""
+"""The most bytes of an element that is vectorized."""
 
 _MOST_BASES = 64
-"""Places along an axis where the stride of a vector is looked at."""
+"""The most positions along an axis at which a vector's stride is checked."""
 
 
 def refused_lanes(
     tape: Tape, block: Any, extents: Sequence[Node], lanes: Mapping[int, Node]
 ) -> Node:
-    """More than 0 where the vectors of a copy are refused.
+    """A node that is positive where the vectors of a copy are refused.
 
-    ``block``: copies one element. ``extents``: the iterations of its axes, the outermost first.
-    ``lanes``: a node for each number of lanes, 1 where that number is chosen and else 0.
+    ``block``: the block that copies one element. ``extents``: the iterations of its axes, the
+    outermost first. ``lanes``: for each number of lanes, a node that is 1 where that number is
+    chosen and 0 elsewhere.
     """
     itemsize = _itemsize(block)
     if itemsize > _WIDEST_SCALAR:
@@ -57,14 +58,14 @@ def refused_lanes(
 
 
 def _refused(tape: Tape, block: Any, extents: Sequence[Node], lanes: int) -> Node:
-    """More than 0 where vectors are refused; a negative number of lanes always is."""
+    """A node that is positive where vectors are refused; negative ``lanes`` always are."""
     if lanes < 0:
         return tape.constant(1)
     if lanes * _INDEX_BYTES <= MOST_BYTES:
         return tape.constant(0)
     refused, is_inner = [], tape.constant(1)
     for axis, extent in zip(reversed(block.iter_vars), reversed(extents), strict=True):
-        # The vector is along the innermost axis that has more than one iteration.
+        # The vector runs along the innermost axis with more than one iteration.
         if _is_strided(block, axis, lanes):
             refused.append(tape.multiply(is_inner, _divides(tape, extent, lanes)))
         is_inner = tape.multiply(is_inner, tape.equal(extent, tape.constant(1)))
@@ -76,7 +77,7 @@ def _divides(tape: Tape, extent: Node, lanes: int) -> Node:
 
 
 def _accesses(block: Any) -> list[Any]:
-    """The loads of a block, and its store."""
+    """The loads and the store of a block."""
     found: list[Any] = []
     structural_walk(block.body, ((TensorLoad, tirx.BufferStore), found.append))
     return found
@@ -98,7 +99,7 @@ def _bytes(value: Any) -> int:
 
 
 def _is_strided(block: Any, axis: Any, lanes: int) -> bool:
-    """True if some access moves by more than one element at each step along an axis."""
+    """True if some access has a constant stride other than 0 and 1 along an axis."""
     length = integer(axis.dom.extent)
     bases = range(0, length - lanes + 1, lanes)
     # Padding is at the end of an axis.
@@ -115,7 +116,7 @@ def _is_strided(block: Any, axis: Any, lanes: int) -> bool:
 
 
 def _has_uneven_condition(block: Any, variable: Any, bases: range, lanes: int) -> bool:
-    """True if some comparison holds for a part of the lanes of a vector."""
+    """True if some comparison holds for only some lanes of a vector."""
     comparisons: list[Any] = []
     structural_walk(block.body, (_COMPARISONS, comparisons.append))
     return any(
@@ -126,7 +127,7 @@ def _has_uneven_condition(block: Any, variable: Any, bases: range, lanes: int) -
 
 
 def _stride(access: Any, variable: Any, base: int, lanes: int) -> int | None:
-    """The elements from one lane to the next; None where they are no constant."""
+    """The elements from one lane to the next; None if the number is not constant."""
     places = []
     for value in range(base, base + lanes):
         place = 0
@@ -142,7 +143,7 @@ def _stride(access: Any, variable: Any, base: int, lanes: int) -> int | None:
 
 
 def _evaluate(expr: Any, variable: Any, value: int) -> int | None:
-    """The value of an index where one variable has a value, and all others are 0."""
+    """The value of an index for one variable's value, with all other variables 0."""
     if isinstance(expr, tirx.IntImm):
         return int(expr)
     if isinstance(expr, tirx.Var):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descents: what to measure next, given measurements."""
+"""Descents, which choose the next schedules to measure from the measurements so far."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions for points that were not measured, from a run's measurements and a prior."""
+"""Predictions for unmeasured points, from a run's measurements and a prior."""
 
 from collections.abc import Container, Mapping, Sequence
 from itertools import islice
@@ -18,10 +18,10 @@ from .means import LEAST_ASKED, LEAST_MEASURED, PriorMean, TreesMean
 class Belief:
     """A surrogate of the measurements.
 
-    With a prior, its mean is what the prior predicts. Without one it is constant. From
-    ``LEAST_MEASURED`` measurements on, trees learn from them what the mean gets wrong. ``spaces``:
-    the points of the design spaces. ``values``: the value of each measured point: the smaller, the
-    better. ``prior_means``: the values that a prior predicts; empty without a prior.
+    Its mean function is the predictions of a prior, or constant without one. From
+    ``LEAST_MEASURED`` measurements on, trees fitted to them correct the mean. ``spaces``: the
+    points of the design spaces. ``values``: the value of each measured point; smaller is better.
+    ``prior_means``: the values that a prior predicts; empty without a prior.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Belief:
 
     @property
     def best_value(self) -> float:
-        """The smallest value that is expected of a measured point."""
+        """The smallest expected value of a measured point."""
         return float(self._expected.min())
 
     def best_of(self, count: int, without: Container[SpacePoint] = ()) -> list[SpacePoint]:
         """The measured points that are expected to be the fastest, the fastest first.
 
-        A lucky time is not trusted. ``count``: the most points. ``without``: points to leave out,
-        such as those that do not replay.
+        The order uses expected values, so that a single lucky time does not decide. ``count``: the
+        most points. ``without``: points to leave out, such as points that do not replay.
         """
         ranked = (self._measured[index] for index in np.argsort(self._expected))
         return list(islice((point for point in ranked if point not in without), count))
@@ -63,7 +63,7 @@ class Belief:
         return self._predict(points, self._spaces.vectors(points))
 
     def improvements(self, sketch: int, decisions: np.ndarray) -> np.ndarray:
-        """The expected improvements of drafted points of one sketch, whose decisions are rows."""
+        """The expected improvements of drafted points of one sketch; their decisions are rows."""
         vectors = self._spaces.vectors_of(sketch, decisions)
         prediction = self._predict(None, vectors)
         return expected_improvement(prediction.mean, prediction.deviation, self.best_value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points that a descent may propose: steps from the best, and random points.
+"""Points that a descent may propose: steps from the best point, and random points.
 
-Joint steps of two or three decisions had no effect on ten measured spaces with 20 seeds: -0.001 of
-the optimum after 32 trials (-0.013 to 0.009; 2026-11-21, commit 44774d6).
+Joint steps of two or three decisions have no effect: -0.001 of the optimum after 32 trials (-0.013
+to 0.009; ten measured spaces, 20 seeds, 2026-11-21, commit 44774d6).
 """
 
 import random
@@ -14,7 +14,7 @@ from ..redrawing import redraw
 
 
 class LocalMoves:
-    """Finds steps from a point and random points, with each neighborhood probed once."""
+    """Finds steps from a point and random points; probes each neighborhood once."""
 
     def __init__(self, spaces: EncodedSpaces, prober: Prober, generator: random.Random) -> None:
         self._spaces = spaces
@@ -43,7 +43,7 @@ class LocalMoves:
         return dict.fromkeys(self._random_point() for _ in range(count))
 
     def _random_point(self) -> SpacePoint:
-        """A point of any sketch; its locations and extents are legal somewhere in it."""
+        """A random point; its locations and parallel extents are legal in a known neighborhood."""
         sketch = self._generator.randrange(len(self._spaces.sketches))
         known = self._neighborhoods[sketch]
         if not known:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mean functions of the Gaussian process.
 
-``of_measured`` is the mean of each measured point, as if it had not been measured. ``of`` is that
-of other points: of the points and their vectors, or None for drafted points and theirs.
+``of_measured`` returns out-of-fold means for the measured points. ``of`` returns the means of other
+points, given the points and their vectors; for drafted points, it gets None and the vectors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from ..published.decisions import SpacePoint
 from ..surrogate.trees import VectorTrees, out_of_fold
 
 LEAST_MEASURED = 16
-"""Measurements from which trees of them are the mean. Of 990 measured random schedules the search
-then finds 0.974 of the best in 64 trials, without trees 0.965 (four whole spaces, 24 seeds,
-2026-11-23, commit 745b08b)."""
+"""The fewest measurements to which trees are fitted. Among 990 measured random schedules, the
+search then reaches 0.974 of the best in 64 trials, and 0.965 without trees (four whole spaces, 24
+seeds, 2026-11-23, commit 745b08b)."""
 
 LEAST_ASKED = 16
-"""Predictions of the prior from which those of other points are drafted."""
+"""The fewest predictions of the prior to which a draft for other points is fitted."""
 
 
 class TreesMean:
-    """Trees over vectors, fitted to the measurements: they rank better than a process."""
+    """Trees over vectors, fitted to the measurements: they rank better than a process alone."""
 
     def __init__(self, vectors: np.ndarray, values: np.ndarray) -> None:
         self._measured = out_of_fold(vectors, values)
@@ -38,11 +38,11 @@ class TreesMean:
 
 
 class PriorMean:
-    """The predictions of a prior, drafted where it was not asked, and corrected by measurements.
+    """The predictions of a prior, drafted for points without one, and corrected by measurements.
 
-    From ``LEAST_MEASURED`` measurements on, trees learn from them what the prior gets wrong.
-    ``predictions``: those of the points that the prior was asked about, at least ``LEAST_ASKED``.
-    ``asked``: the vectors of those points.
+    From ``LEAST_MEASURED`` measurements on, trees are fitted to the errors of the prior.
+    ``predictions``: the prior's predictions by point, at least ``LEAST_ASKED``. ``asked``: the
+    vectors of these points.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PriorMean:
         return self._measured
 
     def of(self, points: Sequence[SpacePoint] | None, vectors: np.ndarray) -> np.ndarray:
-        """The corrected predictions of the prior, or of the draft in its place."""
+        """The corrected predictions of the prior, or of the draft for points without one."""
         predicted = self._predicted(points, vectors)
         if self._correction is not None:
             predicted = predicted + self._correction.predict(vectors)

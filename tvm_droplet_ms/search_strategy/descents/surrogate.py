@@ -23,65 +23,64 @@ from .local_moves import LocalMoves
 from .tried_points import TriedPoints
 
 RANDOM_POINTS = 100
-"""Random points of the whole space among the points considered for a batch. Without them a descent
-has 0.052 less of the optimum after 64 trials (0.040 to 0.064; ten spaces, 20 seeds, 2026-11-21,
-commit 44774d6)."""
+"""Number of random points of the whole space that are considered for a batch. Without them, a
+descent reaches 0.052 less of the optimum after 64 trials (0.040 to 0.064; ten spaces, 20 seeds,
+2026-11-21, commit 44774d6)."""
 
 MOST_DRAWS = 8
-"""Times that so many random points are drawn, where a mask refuses some of them."""
+"""The most draws of ``RANDOM_POINTS`` points if a mask refuses some of them."""
 
 DRAFTED_POINTS = 400
-"""Drafted points among them, without a prior."""
+"""Number of drafted points that are considered for a batch without a prior."""
 
 DRAFTED, ASKED_STEPS, ASKED_RANDOM = 8, 2, 4
-"""Points per batch that the prior is asked about, each of which costs a replay: those that a draft
-ranks first, steps from the best, and random points. Points asked about for earlier batches are
-considered again. Four times as many had 0.952, 0.964 and 0.981 of the optimum after 16, 32 and 64
-trials, these 0.950, 0.968 and 0.978 (ten spaces, 8 seeds, 2026-11-27); proposing was half of the
-time in which a whole model was tuned."""
+"""Numbers of points per batch that the prior is asked about: the points that a draft ranks first,
+steps from the best point, and random points. Each point costs a replay. Points of earlier batches
+are considered again. These numbers reach 0.950, 0.968 and 0.978 of the optimum after 16, 32 and 64
+trials, and four times as many points 0.952, 0.964 and 0.981 (ten spaces, 8 seeds, 2026-11-27).
+Proposing took half of the time in which a whole model was tuned."""
 
 ASK_UNTIL = 32
-"""Measurements after which the prior is not asked any more, because asking takes time. What it has
-said remains the mean. To ask longer gained 0.003 (standard error 0.003) of the optimum after 64
-trials, for three times the replays (ten spaces, 2026-11-23, commit baa801e), and 1.00 (0.97 to
-1.04) of the speed of ten layers (two seeds, live, 2026-11-27)."""
+"""Number of measurements after which the prior is no longer asked, because asking takes time. Its
+predictions remain the mean. Asking longer gains 0.003 (standard error 0.003) of the optimum after
+64 trials, for three times the replays (ten spaces, 2026-11-23, commit baa801e), and makes ten
+layers 1.00 times as fast (0.97 to 1.04; two seeds, live, 2026-11-27)."""
 
 PARENTS = 16
-"""Good points that drafted ones are made of."""
+"""Number of good points that drafted points are made from."""
 
 MAX_FIT_POINTS = 256
 """The most measurements that the surrogate is fitted to; fitting is cubic in their number."""
 
 REPLAYS_PER_CANDIDATE = 16
-"""Replays per wanted candidate after which a smaller batch will do."""
+"""Replays per wanted candidate after which a smaller batch is accepted."""
 
 _Order = Generator[int, bool, None]
-"""Yields the index of a point; is sent whether it was taken."""
+"""Yields the index of a point, and is sent whether the point was taken."""
 
 
 class SurrogateDescent:
-    """Searches locally around the best on a surrogate of the measurements.
+    """Searches locally around the best point on a surrogate of the measurements.
 
     For each batch:
 
-    1. Fit a Gaussian process to the relative throughput of all measurements; its mean is what a
-       prior predicts, or without one what trees learn from the measurements.
-    2. Collect the adjacent steps of every decision from the point that it expects to be the best,
-       random points of the whole space, and those of which it expects most among thousands that
-       were drawn, changed and recombined.
-    3. Take the points of largest expected improvement, each as if those before had come out as
-       predicted.
+    1. Fit a Gaussian process to the relative throughput of all measurements. Its mean is the
+       prediction of a prior, or of trees fitted to the measurements if there is no prior.
+    2. Collect the adjacent steps of every decision from the point that is expected to be the best,
+       random points of the whole space, and the best of thousands of points that were drawn,
+       changed and recombined.
+    3. Take the points with the largest expected improvement, each as if the earlier ones had come
+       out as predicted.
 
-    A classifier of the best quarter (as of Helion), weighted by how much better, gains nothing in
-    its place (-0.007, -0.002 and +0.007 of the optimum at 16, 32 and 64 trials) or as a factor
-    (+0.001, -0.006, +0.001); no interval leaves out 0 (eight spaces, six seeds, 2026-11-27). A set
-    transformer trained on 31 other workloads misorders: 0.94, 0.96 and 0.98 of the optimum at 16,
-    32 and 64 trials where a Gaussian process in its place had 0.95, 0.98 and 0.99 (48 workloads,
-    three folds, three seeds). To let the prior, once it has learned from the task, choose half of a
-    batch among the 24 points of largest expected improvement makes kernels 1.01 times as fast after
-    64 trials (0.98 to 1.05; ten layers, two seeds, live, 2026-11-27). Every second batch from the
-    other sketches, once 16 trials have gained nothing: 1.01 at 64 and 128 (0.98 to 1.06 and 0.99 to
-    1.03; six layers, three seeds).
+    No other method gains significantly. A weighted classifier of the best quarter, as in Helion,
+    changes the result by -0.007, -0.002 and +0.007 of the optimum at 16, 32 and 64 trials in place
+    of the process, and by +0.001, -0.006 and +0.001 as a factor (eight spaces, six seeds,
+    2026-11-27). A set transformer trained on 31 other workloads reaches 0.94, 0.96 and 0.98 of the
+    optimum, and a Gaussian process in its place 0.95, 0.98 and 0.99 (48 workloads, three folds,
+    three seeds). If the prior chooses half of each batch among the 24 best points, kernels are 1.01
+    times as fast after 64 trials (0.98 to 1.05; ten layers, two seeds, live, 2026-11-27). If every
+    second batch comes from other sketches after 16 trials without a gain, kernels are 1.01 times as
+    fast at 64 and 128 trials (0.98 to 1.06 and 0.99 to 1.03; six layers, three seeds).
 
     ``batch_size``: the most candidates of the next batch.
     """
@@ -105,7 +104,7 @@ class SurrogateDescent:
         self._mask = search.draft
         self._tried = TriedPoints(search.history, search.spaces)
         self._asked: set[SpacePoint] = set()
-        # A database gives its records by their times: the last of them would be the slowest.
+        # A database sorts its records by time: unshuffled, the latest would be the slowest.
         self._loaded = list(self._tried.seconds())
         random.Random(search.seed).shuffle(self._loaded)
 
@@ -121,9 +120,9 @@ class SurrogateDescent:
             yield batch
 
     def propose(self, count: int) -> Batch:
-        """Propose at most `count` points, of the largest expected improvement.
+        """Propose at most `count` points with the largest expected improvement.
 
-        None if every considered point was tried, or nothing was measured with success.
+        The batch is empty if every considered point was tried, or no measurement has succeeded.
         """
         # Matrices this small are slower on several threads, and far slower on a busy machine.
         with Profiler.timeit("Droplet/Propose"), threadpool_limits(1, user_api="blas"):
@@ -163,7 +162,7 @@ class SurrogateDescent:
         return possible_points(self._mask, new)
 
     def _random_points(self) -> dict[SpacePoint, None]:
-        """Random points of the whole space; more are drawn where a mask refuses most."""
+        """Random points of the whole space; more are drawn if a mask refuses most of them."""
         found: dict[SpacePoint, None] = {}
         for _ in range(MOST_DRAWS if isinstance(self._mask, Mask) else 1):
             drawn = self._moves.random_points(RANDOM_POINTS)
@@ -173,7 +172,7 @@ class SurrogateDescent:
         return found
 
     def _improvements(self, belief: Belief) -> Score:
-        """The improvements that a belief expects; negative infinity for what is refused."""
+        """The expected improvements of a belief; negative infinity for refused points."""
         mask = self._mask
         if not isinstance(mask, Mask):
             return belief.improvements
@@ -185,7 +184,7 @@ class SurrogateDescent:
         return score
 
     def _asked_points(self, belief: Belief) -> list[SpacePoint]:
-        """Untried points that the prior was asked about, some of them now."""
+        """Ask the prior about some new points; return all untried points with a prediction."""
         assert self._prior is not None
         means = self._prior.means
         steps = self._steps(belief)
@@ -200,12 +199,12 @@ class SurrogateDescent:
         return [point for point in means if not self._tried.is_tried(point)]
 
     def _steps(self, belief: Belief) -> dict[SpacePoint, None]:
-        """Steps from the best point; a prior may expect most of one that does not replay."""
+        """Steps from the best point that is not rejected; a prior may rank a rejected one first."""
         (best,) = belief.best_of(1, without=set(self._tried.rejected()))
         return self._moves.adjacent(best)
 
     def _ask(self, points: Sequence[SpacePoint]) -> None:
-        """Ask the prior about points that it was not asked about."""
+        """Ask the prior about the points that it was not asked about before."""
         assert self._prior is not None
         known = self._asked | self._prior.means.keys()
         new = [point for point in dict.fromkeys(points) if point not in known]
@@ -224,7 +223,7 @@ class SurrogateDescent:
     def _values(self, secs: Mapping[SpacePoint, float]) -> dict[SpacePoint, float]:
         """The modeled values: the throughput relative to the best, negated.
 
-        Failures and rejected points have none: 0. Differences among slow points matter little.
+        Failures and rejected points have the value 0. Differences among slow points matter little.
         """
         best = min(secs.values())
         values = {point: -best / sec for point, sec in _fit_points(secs, self._loaded).items()}
@@ -233,7 +232,7 @@ class SurrogateDescent:
         return values
 
     def _take(self, pool: Sequence[SpacePoint], order: _Order, count: int) -> Batch:
-        """Take unmeasured candidates of the pool in an order that is told what was taken."""
+        """Take unmeasured candidates from the pool, and report each to the order generator."""
         batch: Batch = []
         modules: set[int] = set()
         replays = 0
@@ -260,9 +259,9 @@ class SurrogateDescent:
 def _fit_points(
     secs: Mapping[SpacePoint, float], loaded: Sequence[SpacePoint] = ()
 ) -> Mapping[SpacePoint, float]:
-    """All measurements, or of more than ``MAX_FIT_POINTS`` the best half and the latest.
+    """All measurements; beyond ``MAX_FIT_POINTS``, the best and the latest, half of each.
 
-    ``loaded``: those of earlier runs, the latest last whenever they were measured.
+    ``loaded``: the points of earlier runs, which count as older than all others, in this order.
     """
     if len(secs) <= MAX_FIT_POINTS:
         return secs

@@ -10,9 +10,9 @@ from ..published.decisions import SpacePoint
 
 
 class TriedPoints:
-    """Knows which points were measured, and with what time, and which are rejected.
+    """Records which points were measured, with their times, and which were rejected.
 
-    Many points may give one module: a point is tried once its module is.
+    Many points may give one module: a point is tried once its module is measured.
     """
 
     def __init__(self, history: TaskHistory, spaces: EncodedSpaces) -> None:
@@ -29,7 +29,7 @@ class TriedPoints:
                 self._measured[module] = self._spaces.find(trace)
             point = self._measured[module]
             if point is not None:
-                # Other postprocessors may have made another module of the same decisions.
+                # Other postprocessors may have made another module from the same decisions.
                 secs[point] = min(secs.get(point, math.inf), mean(times) if times else math.inf)
                 self._modules[point] = module
         return secs

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points ranked by a draft before anything is replayed."""
+"""Ranking of points by a draft, before any replay."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a draft: scores of schedules that nothing has replayed."""
+"""The interface of a draft: scores of schedules before any replay."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -15,25 +15,25 @@ from ..published.decisions import SpacePoint
 
 FIND_DRAFT = "tvm_droplet_ms.find_draft"
 """The global function that finds the draft for a target: ``(target) -> Draft | None``. This package
-registers it; where nothing does, ``"auto"`` means no draft."""
+registers it. Without it, ``"auto"`` means no draft."""
 
 
 class TaskDraft(Protocol):
     """A draft of one task."""
 
     random_share: float
-    """Share of the schedules that are drawn as TVM draws them, from 0 to 1: what the draft is blind
-    to stays visible."""
+    """Share of the schedules that are drawn as TVM draws them, from 0 to 1. They cover the blind
+    spots of the draft."""
 
     def scores(self, sketch: int, points: np.ndarray) -> np.ndarray:
         """The expected throughput of points of a sketch, relative to the best.
 
         ``points``: their decisions, of shape ``(points, integers)``. Returns values of shape
-        ``(points,)``; NaN where nothing is known, negative infinity for points that are not valid.
+        ``(points,)``: NaN for unknown points, negative infinity for invalid points.
         """
 
     def summary(self) -> str:
-        """One line on the task, for the log."""
+        """One line about the task, for the log."""
 
 
 @runtime_checkable
@@ -41,11 +41,11 @@ class Mask(Protocol):
     """A draft of one task that knows which schedules are refused."""
 
     def is_possible(self, sketch: int, points: np.ndarray) -> np.ndarray:
-        """False for points that are not valid, True for all others; as of ``TaskDraft.scores``."""
+        """False for invalid points, True for all others; see ``TaskDraft.scores``."""
 
 
 def possible_points(draft: TaskDraft | None, points: Iterable[SpacePoint]) -> list[SpacePoint]:
-    """The points of which a draft does not know that they are refused, in their order."""
+    """The points that a draft does not know to be refused, in their order."""
     points = list(points)
     if not isinstance(draft, Mask) or not points:
         return points
@@ -69,7 +69,7 @@ DraftLike: TypeAlias = Literal["auto"] | Draft | None
 
 
 def check_draft(draft: Any) -> None:
-    """Raise ``ValueError`` for what cannot be a draft."""
+    """Raise ``ValueError`` for an invalid draft."""
     is_name = isinstance(draft, str) and draft == "auto"
     if draft is not None and not is_name and not callable(getattr(draft, "begin", None)):
         raise ValueError(
@@ -79,7 +79,7 @@ def check_draft(draft: Any) -> None:
 
 
 def find_draft(draft: DraftLike, target: Target) -> Draft | None:
-    """The draft of a target, where ``"auto"`` is the one that comes with the package."""
+    """The draft for a target; ``"auto"`` means the draft that comes with the package."""
     if draft != "auto":
         return draft
     find = tvm_ffi.get_global_func(FIND_DRAFT, allow_missing=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The points that a belief expects most of, among thousands that nothing has replayed."""
+"""Finds the points with the highest scores among thousands, without replays."""
 
 import random
 from collections import defaultdict
@@ -13,11 +13,11 @@ from ..published.neighborhood import Point
 from ..surrogate.latent_space import LatentSpace
 
 DRAFT_POINTS = 6000
-"""Points that are drafted for a batch: a third drawn at random, and where there are good points, a
-third with some decisions of them changed, and a third recombined from them."""
+"""Number of points drafted for a batch. A third is drawn at random. If there are good points, a
+third has some of their decisions changed, and a third is recombined from them."""
 
 Score = Callable[[int, np.ndarray], np.ndarray]
-"""The scores of points of a sketch, whose decisions are rows; the higher, the better."""
+"""Scores the points of a sketch, whose decisions are rows; higher is better."""
 
 
 class LatentDraft:
@@ -30,10 +30,10 @@ class LatentDraft:
     def best(
         self, seen: Iterable[SpacePoint], parents: Iterable[SpacePoint], score: Score, count: int
     ) -> list[SpacePoint]:
-        """The points of the highest scores, each once, the highest first; only finite scores.
+        """The points with the highest scores above negative infinity, each once, the highest first.
 
-        ``seen``: points that tell which values decisions have. ``parents``: good points. ``count``:
-        the most to return.
+        ``seen``: points that show which values the decisions have. ``parents``: good points.
+        ``count``: the most points to return.
         """
         seen_of, parents_of = _by_sketch(seen), _by_sketch(parents)
         found: list[tuple[float, SpacePoint]] = []

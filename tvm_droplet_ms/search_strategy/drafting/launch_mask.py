@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that a draft knows to be refused, dropped before TVM lowers them."""
+"""Drops schedules that a draft knows to be refused, before TVM lowers them."""
 
 from tvm.s_tir import Schedule
 
@@ -8,11 +8,11 @@ from .draft import Mask, TaskDraft, possible_points
 
 
 class LaunchMask:
-    """Refuses what a draft knows to be refused, such as random schedules that TVM draws.
+    """Refuses schedules that a draft knows to be refused, such as random schedules from TVM.
 
-    It is applied to a schedule as a postprocessor is, and before them: ``VerifyGPUCode`` takes most
-    of the time of a replay. ``draft``: the draft of the task, which is known only when the replayer
-    is made; None lets everything pass.
+    It is applied like a postprocessor, but before the others, because ``VerifyGPUCode`` takes most
+    of the time of a replay. ``draft``: the draft of the task, which is set after the replayer is
+    made; None accepts all schedules.
     """
 
     def __init__(self, spaces: EncodedSpaces) -> None:

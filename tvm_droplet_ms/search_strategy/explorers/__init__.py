@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explorers: what to measure before there is anything to descend from."""
+"""Explorers, which choose the schedules to measure before the first descent."""
 
 from .base import Explorer, ExplorerRun, SearchContext
 from .evolutionary import EvolutionaryExplorer

@@ -28,8 +28,8 @@ class SearchContext:
 
     - ``schedules``: the design spaces of the task, as TVM gives them.
     - ``generator``: makes all random choices.
-    - ``cost_model``: the cost model that TVM trains beside the search; None for none.
-    - ``seed``: the seed of the task, for models of the explorer's own.
+    - ``cost_model``: the cost model that TVM trains beside the search; None without one.
+    - ``seed``: the seed of the task, for the explorer's own models.
     - ``draft``: scores points before they are replayed; None without a draft.
     """
 
@@ -51,7 +51,7 @@ class SearchContext:
 class ExplorerRun(published.Exploration, Protocol):
     """The exploration of one run: proposes candidates that were never measured.
 
-    By default it prepares and releases nothing, and does not depend on results.
+    By default, it prepares and releases nothing, and ignores results.
     """
 
     def enter(self, batch_size: int) -> None:
@@ -59,22 +59,22 @@ class ExplorerRun(published.Exploration, Protocol):
         return
 
     def leave(self) -> None:
-        """Release what exploring holds; a second call does nothing."""
+        """Release the resources of the exploration; a second call does nothing."""
         return
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Take the results of a batch that was asked for."""
+        """Take the results of a batch from ``ask``."""
         return
 
     def waiting(self) -> int:
-        """The candidates that a resumed task is to measure before it descends; none by default."""
+        """Number of candidates that a resumed task measures before it descends; 0 by default."""
         return 0
 
 
 class Explorer(ABC):
     """The configuration of an explorer: the ``explorer`` argument of ``DropletStrategy``.
 
-    It holds no state of a run: ``begin`` makes that.
+    It holds no state of a run; ``begin`` creates that state.
     """
 
     def initialize_with_tune_context(self, context: TuneContext) -> None:

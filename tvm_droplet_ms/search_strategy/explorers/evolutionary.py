@@ -60,7 +60,7 @@ class EvolutionaryExplorer(Explorer):
 
 
 class EvolutionaryExploration(Evolution, ExplorerRun):
-    """Proposes what evolution proposes and computes its workload, less what was measured before."""
+    """Proposes new candidates of evolution that compute their workload."""
 
     def __init__(
         self, evolution: EvolutionarySearch, search: SearchContext, cost_model: CostModel
@@ -78,7 +78,7 @@ class EvolutionaryExploration(Evolution, ExplorerRun):
 
 @derived_object
 class UniformModel(PyCostModel):
-    """A cost model that predicts at random, with a generator of its own.
+    """A cost model that predicts at random, with its own generator.
 
     TVM's ``RandomModel`` seeds and restores NumPy's global generator, which is the user's.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explores what is known of other kernels first."""
+"""Explores known schedules of other kernels first."""
 
 from ..known.known_schedules import KnownLike, check_known, find_schedules
 from ..known.tuned_task import nearest_points
@@ -8,30 +8,31 @@ from .base import Explorer, SearchContext
 from .seeded import SeededExplorer
 
 NEAREST = 3
-"""The known schedules that a task begins with. With those that the package ships, eight layers are
-1.08 times as fast after 8 trials (1.02 to 1.16), 1.05 after 16 (1.02 to 1.10) and 1.03 after 32
-(1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``). Two more with register tiles as
-a library has them, of five that the prior ranks, make a search 0.95, 0.92, 0.94 and 0.92 times as
-fast after 8 to 64 trials (standard error 0.04; records of ten layers, two seeds, 2026-11-27)."""
+"""Number of known schedules that a task begins with. With the schedules of the package, eight
+layers are 1.08 times as fast after 8 trials (1.02 to 1.16), 1.05 after 16 (1.02 to 1.10) and 1.03
+after 32 (1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``). Two more schedules
+with a library's register tiles, the first of five by the prior, make a search 0.95, 0.92, 0.94 and
+0.92 times as fast after 8 to 64 trials (standard error 0.04; records of ten layers, two seeds,
+2026-11-27)."""
 
 
 class KnownExplorer(SeededExplorer):
     """Explores the best schedules of the nearest known kernels first, refitted to the task.
 
-    A kernel is near that makes the same kinds of decisions over loops of about the same extents.
+    Near kernels have the same kinds of decisions over loops of about the same extents.
 
     Parameters
     ----------
     known : str | os.PathLike[str] | None
-        "auto" for the schedules that come with the package, the path of a file that
-        ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote, or None for nothing.
+        "auto" for the schedules that come with the package, None for no schedules, or the path of
+        a file that ``python -m tvm_droplet_ms.tuning.experience.shipped_schedules`` wrote.
     explorer : Explorer | None
-        The explorer that fills the batch and goes on. None for ``RandomExplorer()``.
+        The explorer that fills the batch and continues. None for ``RandomExplorer()``.
 
     Raises
     ------
     ValueError
-        If there is no such file, or it holds something else.
+        If the file does not exist, or holds no known schedules.
     """
 
     def __init__(self, known: KnownLike = "auto", explorer: Explorer | None = None) -> None:
@@ -40,7 +41,7 @@ class KnownExplorer(SeededExplorer):
         super().__init__(self._nearest, explorer)
 
     def _nearest(self, search: SearchContext) -> list[SpacePoint]:
-        """The nearest known schedules, refitted; a task that was measured before has had them."""
+        """The nearest known schedules, refitted; none for a task with earlier measurements."""
         if len(search.history) > 0:
             return []
         known = find_schedules(self.known, search.history.target)

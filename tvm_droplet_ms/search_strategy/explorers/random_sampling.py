@@ -17,32 +17,32 @@ from .base import Explorer, ExplorerRun, SearchContext
 from .drafted_sampling import DraftedSampling
 
 _KNOWN = 64
-"""Draws in a row of known modules after which the space counts as exhausted."""
+"""Consecutive draws of known modules after which the space counts as exhausted."""
 
 _REJECTED = 2560
-"""Draws in a row rejected by postprocessors after which the space counts as empty: TVM's own
+"""Consecutive draws rejected by postprocessors after which the space counts as empty: TVM's own
 ``max_fail_count`` for its population (``evolutionary_search.cc``). A GPU's limits reject most."""
 
 
 class RandomExplorer(Explorer):
-    """Samples random schedules; with a prior, measures the best predicted of them and others.
+    """Samples random schedules; with a prior, measures the best predicted ones and some others.
 
     Parameters
     ----------
     pool_size : int
-        With a prior: the random schedules to choose a batch from. Each costs a replay and a
-        prediction. At least 1. A pool of 64 saves 1.8 s, and kernels are 0.97 times as fast after
-        8 trials and as fast from 16 on (ten layers, five seeds, Zen 5, 2026-11-27).
+        With a prior: the number of random schedules to choose a batch from. Each costs a replay and
+        a prediction. At least 1. A pool of 64 saves 1.8 s, and kernels are 0.97 times as
+        fast after 8 trials and equally fast from 16 on (ten layers, five seeds, Zen 5, 2026-11-27).
     epsilon : float
-        With a prior: the share of a batch that is chosen at random, from 0 to 1. Schedules of
-        which the prior predicts little show how far it can be trusted. Without them the first eight
-        trials gain 0.018 of the optimum, and lose 0.61 by a wrong prior (ten spaces, 2026-11-23,
-        commit baa801e).
+        With a prior: the share of a batch that is chosen at random, from 0 to 1. Schedules with low
+        predictions show how far the prior can be trusted. Without them, the first eight trials gain
+        0.018 of the optimum, but lose 0.61 with a wrong prior (ten spaces, 2026-11-23, commit
+        baa801e).
 
     Raises
     ------
     ValueError
-        Names the argument that is out of its range.
+        If an argument is out of range; the message names the argument.
     """
 
     def __init__(self, *, pool_size: int = 256, epsilon: float = 0.25) -> None:
@@ -80,7 +80,8 @@ class RandomExploration(ExplorerRun):
     def ask(self, count: int) -> list[Candidate]:
         """Sample candidates that were never measured, at most ``count``.
 
-        Empty when nothing new was drawn for long: the space is exhausted, or rejects all.
+        Returns fewer after many draws without a new candidate: the space is exhausted or rejects
+        everything.
         """
         chosen: dict[int, Candidate] = {}
         known = rejected = 0
@@ -98,7 +99,7 @@ class RandomExploration(ExplorerRun):
 
 
 class PriorGuidedExploration(ExplorerRun):
-    """Measures the best predicted of many random schedules, and some chosen at random."""
+    """Measures the best predicted of many random schedules, and some random ones."""
 
     def __init__(
         self, sampling: ExplorerRun, search: SearchContext, pool_size: int, epsilon: float
@@ -118,7 +119,7 @@ class PriorGuidedExploration(ExplorerRun):
         self._fill()
 
     def _fill(self) -> None:
-        # What is not chosen for its prediction is chosen in this order.
+        # Candidates that are not chosen for their prediction are chosen in this order.
         for candidate in self._sampling.ask(self._pool_size):
             point = self._spaces.find(candidate.trace)
             if point is not None:
@@ -131,7 +132,7 @@ class PriorGuidedExploration(ExplorerRun):
 
     def ask(self, count: int) -> list[Candidate]:
         """Choose candidates that were never measured, at most ``count``."""
-        # Who asks may have measured what was drawn: as a seed, or of another choice of this batch.
+        # A candidate of the pool may have been measured meanwhile, for example as a seed.
         for module in [module for module in self._pool if self._pool[module][1] in self._history]:
             del self._pool[module]
         if len(self._pool) < count:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explores given points first: what is known of a task before it is measured."""
+"""Explores given points first, which are known before a task is measured."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -16,24 +16,24 @@ from .base import Explorer, ExplorerRun, SearchContext
 from .random_sampling import RandomExplorer
 
 Seeds: TypeAlias = Callable[[SearchContext], Sequence[SpacePoint]]
-"""Gives the points to start a task with, the most promising first. Called when the task is first
-explored, so that it may know what other tasks have measured by then; for a task that was measured
-before, at the beginning of the run."""
+"""Returns the points to start a task with, the most promising first. It is called when the task is
+first explored, so that it can use the measurements of other tasks. For a task with measurements, it
+is called at the beginning of the run."""
 
 _REPEATED_ROUNDS = 4
-"""Proposals of the explorer in a row, all of them seeds, after which a smaller batch will do."""
+"""The most proposals of the explorer for one batch, because they may repeat seeds."""
 
 
 class SeededExplorer(Explorer):
-    """Explores given points first, and then as another explorer.
+    """Explores given points first, and then with another explorer.
 
     Parameters
     ----------
     seeds : Seeds
-        Gives the points. Those that are no points of the task's design spaces, and those that a
-        postprocessor rejects, are left out.
+        Returns the points. Points outside the task's design spaces, and points that a postprocessor
+        rejects, are left out.
     explorer : Explorer | None
-        The explorer that fills the batch and goes on. None for ``RandomExplorer()``.
+        The explorer that fills the batch and continues. None for ``RandomExplorer()``.
     """
 
     def __init__(self, seeds: Seeds, explorer: Explorer | None = None) -> None:
@@ -54,10 +54,10 @@ class SeededExplorer(Explorer):
 
 
 class SeededExploration(ExplorerRun):
-    """Proposes the seeds of a task, and then what another exploration proposes.
+    """Proposes the seeds of a task, and then the candidates of another exploration.
 
-    ``seeds``: gives the points. ``exploration``: proposes the rest. It begins only when it is
-    needed: it may sample many schedules first.
+    ``seeds``: returns the points. ``exploration``: proposes the rest. It begins only when it is
+    needed, because it may sample many schedules first.
     """
 
     def __init__(self, seeds: Seeds, search: SearchContext, exploration: ExplorerRun) -> None:
@@ -75,12 +75,12 @@ class SeededExploration(ExplorerRun):
         self._has_entered = False
 
     def leave(self) -> None:
-        """Release what the other exploration holds."""
+        """Release the resources of the other exploration."""
         self._exploration.leave()
         self._has_entered = False
 
     def waiting(self) -> int:
-        """The seeds that were never measured: what is known of the task by now."""
+        """Number of seeds that were never measured."""
         return sum(candidate not in self._search.history for candidate in self._seedlings())
 
     def ask(self, count: int) -> list[Candidate]:
@@ -107,7 +107,7 @@ class SeededExploration(ExplorerRun):
         return list(batch.values())
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Pass on the results of what the other exploration proposed."""
+        """Pass on the results of the other exploration's candidates."""
         theirs = [
             (candidate, result)
             for candidate, result in zip(candidates, results, strict=True)
@@ -137,10 +137,10 @@ class SeededExploration(ExplorerRun):
 
 
 def is_point_of(spaces: EncodedSpaces, point: SpacePoint) -> bool:
-    """True if the design spaces have the point's sketch, its decisions, and its loops' extents.
+    """True if the point's sketch, number of values and loop extents match the design spaces.
 
-    TVM repairs other illegal values on replay, but a wrong number of tile factors raises and a
-    zero among them ends the process.
+    TVM repairs other illegal values on replay. But a wrong number of tile factors raises an error,
+    and a factor of zero ends the process.
     """
     index, values = point
     if not 0 <= index < len(spaces.sketches):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules that are known from elsewhere, refitted to a task."""
+"""Known schedules of other tasks, refitted to a task."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions that were measured on other tasks: candidates for the first measurements of any task.
+"""Decisions measured on other tasks: candidates for the first measurements of any task.
 
-A task's best schedule is often that of a similar task with other loop extents, so the nearest
-known ones, refitted, are candidates beside random schedules: what TopHub is to AutoTVM, for loops
-of any extent.
+The best schedule of a task is often also the best one of a similar task with other loop extents. So
+the nearest known schedules, refitted, are candidates beside random schedules: they are what TopHub
+is to AutoTVM, for loops of any extent.
 """
 
 import json
@@ -21,18 +21,17 @@ from ..published.decision_kinds import DECISION_KINDS
 from .tuned_task import TunedTask
 
 FIND_FILE = "tvm_droplet_ms.known_schedules"
-"""The global function that gives the paths of the files that ``"auto"`` stands for, of a target,
-joined by ``os.pathsep``. This package registers it; where nothing does, ``"auto"`` means no known
-schedules."""
+"""The global function that returns the paths of the files for ``"auto"`` and a target, joined by
+``os.pathsep``. This package registers it. Without it, ``"auto"`` means no known schedules."""
 
 KnownLike: TypeAlias = str | os.PathLike[str] | None
-"""``"auto"`` for what the package ships, the path of a file, or None for nothing."""
+"""``"auto"`` for the schedules of the package, the path of a file, or None for no schedules."""
 
 
 def find_schedules(known: KnownLike, target: Target) -> tuple[TunedTask, ...]:
-    """The decisions of a file, read once.
+    """The tuned tasks of the files, each of which is read once.
 
-    ``target``: what the tuning is for. Raises as ``check_known``.
+    ``target``: the target to tune for. Raises the errors of ``check_known``.
     """
     if known == "auto":
         find = tvm_ffi.get_global_func(FIND_FILE, allow_missing=True)
@@ -43,9 +42,9 @@ def find_schedules(known: KnownLike, target: Target) -> tuple[TunedTask, ...]:
 
 
 def check_known(known: KnownLike) -> None:
-    """Read a file of known schedules, where one is given.
+    """Read a file of known schedules, if one is given.
 
-    Raises ``ValueError`` if there is no such file, or it holds something else; see
+    Raises ``ValueError`` if the file does not exist, or holds something else; see
     ``read_schedules``.
     """
     if known is None or known == "auto":
@@ -64,7 +63,7 @@ def _read_once(path: Path) -> tuple[TunedTask, ...]:
 
 
 def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
-    """Write decisions, a line of JSON each, sorted, so that equal sets make equal files."""
+    """Write the decisions, one line of JSON per task, sorted: equal sets give equal files."""
     lines = sorted(
         json.dumps([task.sketch, [[k, *v] for k, v in zip(task.kinds, task.values, strict=True)]])
         for task in tuned
@@ -75,7 +74,7 @@ def write_schedules(path: Path, tuned: Iterable[TunedTask]) -> None:
 def read_schedules(path: Path) -> tuple[TunedTask, ...]:
     """Read a file of ``write_schedules``.
 
-    Raises ``ValueError``: names the file and the line that is none.
+    Raises ``ValueError`` for an invalid line; the message names the file and the line.
     """
     tuned = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

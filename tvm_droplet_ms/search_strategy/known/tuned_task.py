@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best decisions of a tuned task, and what they become for a task of other extents."""
+"""The best decisions of a tuned task, and their refitting to tasks with other extents."""
 
 import hashlib
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from ..published.decisions import Sketch, SpacePoint
 from ..published.neighborhood import Point
 
 OTHER_SKETCH = 4.0
-"""The doublings that another operation in the kernel, such as another activation, counts for."""
+"""The distance, in doublings of extents, for another operation, such as another activation."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +50,23 @@ class TunedTask:
 
     @property
     def shape(self) -> tuple[tuple[str, int], ...]:
-        """The kind and the number of values of each decision: those of neighbors are equal."""
+        """The kind and the number of values of each decision, which neighbors share."""
         pairs = zip(self.kinds, self.values, strict=True)
         return tuple((kind, len(value)) for kind, value in pairs)
 
 
 def sketch_id(sketch: Sketch) -> str:
-    """A short text that is the same for the same instructions, in any process."""
+    """A short identifier of a sketch, equal for equal instructions in all processes."""
     return hashlib.sha256("\n".join(sketch.key).encode()).hexdigest()[:16]
 
 
 def nearest_points(
     tuned: Iterable[TunedTask], spaces: EncodedSpaces, count: int
 ) -> list[SpacePoint]:
-    """The decisions of the nearest tuned tasks, refitted to the design spaces of another one.
+    """The decisions of the nearest tuned tasks, refitted to the design spaces of another task.
 
-    Returns at most `count`, the nearest first, each once. A task is a neighbor where it makes the
-    same kinds of decisions.
+    Returns at most `count` points, the nearest first, each once. Only tasks with the same kinds of
+    decisions are neighbors.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     found = [
@@ -89,8 +89,8 @@ def points_of_same_loops(
 ) -> list[SpacePoint]:
     """The decisions of the tuned tasks that tile loops of the same extents.
 
-    ``preferred``: the index of the sketch for decisions that were made in a sketch that the task
-    has not. They are in the order of the tasks, each once.
+    ``preferred``: the index of the sketch to use for decisions from a sketch that the task lacks.
+    Returns the points in the order of the tasks, each once.
     """
     fits = [_Fit(spaces, index) for index in range(len(spaces.sketches))]
     fits.sort(key=lambda fit: fit.index != preferred)
@@ -137,7 +137,7 @@ class _Fit:
 
 
 def _limit(kind: DecisionKind, inst: Instruction) -> int:
-    """The limit of an innermost factor, or the last of some candidates; -1 for none."""
+    """The limit of the innermost factor, or the last index of a choice; -1 for none."""
     if kind == PERFECT_TILE:
         return PERFECT_TILE.max_innermost_factor(inst)
     return len(inst.attrs[0]) - 1 if kind == CATEGORICAL else -1

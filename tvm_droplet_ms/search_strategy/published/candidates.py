@@ -27,7 +27,7 @@ _FAILED_SECS = 1e10
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule after its postprocessors. Many decisions may make one module: its hash counts."""
+    """A schedule after its postprocessors, identified by the structural hash of its module."""
 
     schedule: Schedule
     module: int
@@ -62,7 +62,7 @@ class Replayer:
         self._generator = generator
 
     def new_schedule(self, error_render_level: str = "none") -> Schedule:
-        """An unscheduled copy of the workload, with a seed of its own."""
+        """An unscheduled copy of the workload, with its own seed."""
         seed = self._generator.randint(1, 2**31 - 2)
         return Schedule(
             self.mod, seed=seed, debug_mask="none", error_render_level=error_render_level
@@ -74,17 +74,17 @@ class Replayer:
             return self._counted(self._replay(trace, self.new_schedule()))
 
     def _counted(self, result: Candidate | str) -> Candidate | None:
-        """A candidate, or None for what dropped it, which is counted."""
+        """Return a candidate; for a reason that dropped it, count the reason and return None."""
         if isinstance(result, Candidate):
             return result
         self.dropped[result] += 1
         return None
 
     def _replay(self, trace: Trace, schedule: Schedule) -> Candidate | str:
-        """The candidate of a trace, or what dropped it."""
+        """The candidate of a trace, or the reason for dropping it."""
         culprit = "replay"
         # TVM raises errors of many types from a schedule primitive or a postprocessor, and
-        # ThreadedTraceApply takes each of them for "not in the space".
+        # ThreadedTraceApply treats each of them as "not in the space".
         try:
             trace.apply_to_schedule(schedule, remove_postproc=True)
             schedule.enter_postproc()
@@ -106,7 +106,7 @@ class Replayer:
 def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
     """The times of a measurement in seconds, empty if it failed.
 
-    A time that is not finite and positive counts as a failure: a zero would rank first for ever.
+    A time that is not finite and positive counts as a failure: a zero would always rank first.
     """
     secs = tuple(float(sec) for sec in run_secs or ())  # type: ignore[arg-type]
     if not all(math.isfinite(sec) and 0.0 < sec < _FAILED_SECS for sec in secs):
@@ -115,13 +115,13 @@ def valid_secs(run_secs: Sequence[object] | None) -> tuple[float, ...]:
 
 
 def mean(secs: Sequence[float]) -> float:
-    """The mean of at least one time, by which TVM's database ranks too."""
+    """The mean of at least one time; TVM's database also ranks by the mean."""
     return sum(secs) / len(secs)
 
 
 def is_for_target(record: TuningRecord, target: Target) -> bool:
-    """True if a record was measured on a target; a record without a target may have been."""
-    # One read back from JSON is another object, with its attributes in another order.
+    """True if a record is for a target, or names no target."""
+    # A target read from JSON is another object, with its attributes in another order.
     return record.target is None or bool(structural_equal(record.target, target))
 
 
@@ -138,8 +138,8 @@ class History:
     """The measurements of one task, and the database view that evolution sees.
 
     The view holds the valid records of this workload and this target only: TVM's database ignores
-    the target, and evolution would start from records of another. ``ignored`` counts the records
-    that were skipped, because they are of another target or no longer replay.
+    the target, and evolution would start from records of another one. ``ignored`` counts the
+    skipped records, which are for another target or no longer replay.
     """
 
     mod: IRModule
@@ -165,8 +165,8 @@ class History:
             if reason is not None:
                 self.ignored[reason] += 1
                 continue
-            # A trace that a newer TVM or another design space cannot replay fails in as many ways
-            # as there are schedule primitives.
+            # TVM raises errors of many types for a trace that a newer version or another design
+            # space cannot replay.
             try:
                 candidate = replayer.restore(record.trace)
             except Exception as error:
@@ -177,13 +177,13 @@ class History:
             self.add(candidate, valid_secs(record.run_secs))
 
     def _reason_to_skip(self, record: TuningRecord) -> str | None:
-        """The reason that a record of this workload says nothing of the task; None if it does."""
+        """The reason for skipping a record of this workload; None to keep it."""
         return None if is_for_target(record, self.target) else "another target"
 
     def add(self, candidate: Candidate, secs: tuple[float, ...]) -> None:
-        """Remember the times of a candidate in seconds; none for a failure, never tried again.
+        """Record the times of a candidate in seconds: none for a failure, never tried again.
 
-        A database may hold a module twice: its times are added to those before.
+        A database may hold a module twice: the new times are added to the earlier ones.
         """
         before = self._times.get(candidate.module, ())
         self._times[candidate.module] = before + secs

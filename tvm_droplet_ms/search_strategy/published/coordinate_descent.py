@@ -8,7 +8,7 @@ one decision at a time:
 2. Where a batch has room left, speculate: add the points two steps away along the same directions,
    then three, and so on.
 3. Measure the batch. The fastest point that is significantly faster becomes the incumbent: go to 1.
-4. If no neighbor is, the incumbent is a local optimum.
+4. If no neighbor is significantly faster, the incumbent is a local optimum.
 """
 
 import math
@@ -47,7 +47,7 @@ def coordinate_descent(
     neighborhood : Callable[[Point], Neighborhood]
         The legal steps around a point.
     known : Callable[[Point], Times | None]
-        The times of a point that was measured before, or is rejected; None for any other.
+        The times of a measured or a rejected point; None for any other point.
     batch_size : Callable[[], int]
         The most points of the next batch.
     """
@@ -77,7 +77,7 @@ def coordinate_descent(
 
 
 def fastest_significant(times: Mapping[Point, Times | None], incumbent: Times) -> Point | None:
-    """The fastest of the points that are significantly faster; None if there is none."""
+    """The fastest point that is significantly faster than the incumbent; None if there is none."""
     means = {
         point: sum(measured) / len(measured)
         for point, measured in times.items()
@@ -91,8 +91,8 @@ def is_faster(
 ) -> bool:
     """True if a candidate is faster than the incumbent beyond the noise of its repeats.
 
-    Its mean must be lower, and Student's t-test must reject that both are equal. Where either was
-    timed only once, or no repeat differs, the lower mean decides alone.
+    Its mean must be lower, and Student's t-test must reject that both are equal. If either was
+    timed only once, or no repeat differs, the lower mean alone decides.
     """
     if np.mean(candidate) >= np.mean(incumbent):
         return False
@@ -105,7 +105,7 @@ def is_faster(
 def students_t_test(one: Sequence[float], other: Sequence[float]) -> float:
     """The two-sided p-value of Student's t-test for two samples of equal variance.
 
-    Each has at least two values. NaN if neither has any spread and the means are equal.
+    Each sample has at least two values. NaN if neither has any spread and the means are equal.
     """
     first, second = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
     freedom = len(first) + len(second) - 2

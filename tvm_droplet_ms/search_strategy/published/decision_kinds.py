@@ -28,12 +28,12 @@ class TraceParts(NamedTuple):
 
 
 class LegalValues(Protocol):
-    """Legal values of one decision, ascending, that only a replay can tell."""
+    """The legal values of one decision, ascending, which only a replay can find."""
 
     def compute_locations(self) -> tuple[int, ...]: ...
 
     def parallel_extents(self) -> tuple[int, ...]:
-        """Those that give distinct modules."""
+        """The extents that give distinct modules."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Categorical(DecisionKind):
     name: str = "SampleCategorical"
 
     def axis(self, start: int, length: int, inst: Instruction, legal: LegalValues) -> Axis:
-        # The next candidate, where they are numbers in order, else any of them.
+        # Sorted candidates are stepped through in order; unsorted ones are chosen freely.
         candidates = [int(candidate) for candidate in inst.attrs[0]]
         ascending = all(a < b for a, b in pairwise(candidates))
         descending = all(a > b for a, b in pairwise(candidates))
@@ -140,5 +140,5 @@ PARALLEL_EXTENT = ParallelExtent()
 DECISION_KINDS: dict[str, DecisionKind] = {
     kind.name: kind for kind in (PERFECT_TILE, CATEGORICAL, COMPUTE_LOCATION, PARALLEL_EXTENT)
 }
-"""By the name of the instruction kind. ``SamplePartitionedTile`` is missing: no schedule rule for a
-CPU or CUDA samples it."""
+"""The kinds by name of the instruction kind. ``SamplePartitionedTile`` is missing, because no
+schedule rule for a CPU or CUDA samples it."""

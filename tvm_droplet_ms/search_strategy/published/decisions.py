@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace's sampled decisions as a point, and back, and the values that they may have.
+"""Converts a trace's sampled decisions to a point and back, and finds their legal values.
 
-Replaying a trace makes new instruction objects, so a decision is named by the position of its
+Replaying a trace makes new instruction objects, so a decision is identified by the position of its
 instruction in ``trace.insts``.
 """
 
@@ -34,7 +34,7 @@ _BEYOND_ALL_LOOPS = 1 << 20
 class Decision:
     """One decision of a sketch, made by the instruction ``trace.insts[inst]``.
 
-    It is ``length`` integers of a point from ``start`` on: one for each position of a tile, else 1.
+    It takes ``length`` integers of a point from ``start`` on: one per position of a tile, else 1.
     """
 
     inst: int
@@ -52,7 +52,7 @@ class Decision:
 
 
 def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
-    """The instructions before those of the postprocessors, with their positions."""
+    """The instructions before the postprocessors, with their positions."""
     for position, inst in enumerate(trace.insts):
         if inst.kind.name == "EnterPostproc":
             return
@@ -61,7 +61,7 @@ def _search_insts(trace: Trace) -> Iterator[tuple[int, Instruction]]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """The kinds, inputs and attributes of instructions, which a design space's traces share."""
+    """The kinds, inputs and attributes of the instructions that a design space's traces share."""
 
     key: tuple[str, ...]
     decisions: tuple[Decision, ...]
@@ -115,7 +115,7 @@ class Sketch:
 
 
 def _text(argument: object) -> str:
-    """An argument as a text; a database reads ``True`` as 1."""
+    """An argument as text; a database reads ``True`` as 1."""
     return str(int(argument) if isinstance(argument, bool) else argument)
 
 
@@ -141,7 +141,7 @@ class DesignSpaces:
 
     def best(self, history: History) -> tuple[Measured, SpacePoint] | None:
         """The fastest schedule that is a point of the design spaces; None before there is one."""
-        # A database may have faster ones of other schedule rules.
+        # A database may have faster schedules from other schedule rules.
         for measured in history.ranking():
             point = self.find(measured.trace)
             if point is not None:
@@ -150,7 +150,7 @@ class DesignSpaces:
 
 
 def largest_parallel_extent(traces: Iterable[Trace]) -> int:
-    """The largest parallel extent that the traces annotate, at least 1: ``MutateParallel``'s."""
+    """The largest parallel extent that the traces annotate, at least 1; see ``PARALLEL``."""
     extents = (
         PARALLEL_EXTENT.read(trace, inst)
         for trace in traces
@@ -178,8 +178,8 @@ class Prober:
     def compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
         """The legal compute locations of each ``SampleComputeLocation``, by position.
 
-        TVM replaces an illegal location by the legal one before it, and sampling changes no loop:
-        during a replay each of them is sampled from the innermost location outwards, and read back.
+        TVM replaces an illegal location by the legal one before it, and sampling changes no loop.
+        So a replay samples each location from the innermost one outward, and reads it back.
         """
         positions = [d.inst for d in sketch.decisions if d.kind == COMPUTE_LOCATION]
         if not positions:
@@ -207,7 +207,7 @@ class Prober:
     def parallel_extents(
         self, sketch: Sketch, trace: Trace, point: Point, decision: Decision
     ) -> tuple[int, ...]:
-        """Parallel extents that give distinct modules, ascending, the present one among them."""
+        """Parallel extents that give distinct modules, ascending, including the present one."""
 
         def module(extent: int) -> int | None:
             candidate = self._replayer.replay(
@@ -245,8 +245,8 @@ class _LegalValues:
 def _bisect(module: Callable[[int], int | None], low: int, high: int) -> dict[int, int | None]:
     """Extents between two bounds with their modules, at least one for each distinct module.
 
-    A larger extent never fuses fewer loops. So where both ends of an interval give one module,
-    everything between them does.
+    A larger extent never fuses fewer loops. So if both ends of an interval give one module, every
+    extent between them gives it too.
     """
     found = {extent: module(extent) for extent in {low, high}}
     intervals = [(low, high)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's evolutionary search, which explores."""
+"""TVM's evolutionary search as an exploration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule.cost_model import CostModel
 
 _UNBOUNDED = 2**30
-"""The trial limit that evolution is given: the strategy around it keeps the budget."""
+"""The trial limit for evolution: the strategy around it keeps the budget."""
 
 _FRUITLESS_ROUNDS = 5
-"""Proposals of evolution in a row, all measured before, after which its space counts as exhausted:
+"""Consecutive proposals, all measured before, after which evolution's space counts as exhausted:
 TVM's own ``num_empty_iters_before_early_stop`` (``evolutionary_search.cc``)."""
 
 
 @dataclass
 class Evolution:
-    """Proposes what evolution proposes, less what was measured before.
+    """Proposes the candidates of evolution that were not measured before.
 
-    Evolution knows its own proposals since its ``pre_tuning``, but not what a database or a descent
-    has measured: those lead its population and would fill its batches. So it is asked for as many
-    candidates more as it may have of those. That costs nothing: it evolves the same population for
-    a batch of any size.
+    Evolution knows its own proposals since its ``pre_tuning``, but not the measurements of a
+    database or a descent, which lead its population and would fill its batches. So evolution is
+    asked for larger batches, by the number of these leaders. This costs nothing: it evolves the
+    same population for a batch of any size.
     """
 
     evolution: EvolutionarySearch
@@ -72,13 +72,13 @@ class Evolution:
                 break
         batch = list(chosen.values())
         if len(batch) > count:
-            # The last ones are drawn at random, the others are what evolution ranks first.
+            # The last candidates are drawn at random. Evolution ranks the others first.
             drawn = int(self.evolution.eps_greedy * count)
             first, last = count - drawn, len(batch) - drawn
             self._surplus += batch[first:last]
             batch = batch[:first] + batch[last:]
         chosen = {candidate.module: candidate for candidate in batch}
-        # Evolution never proposes these again: they are for when it has nothing else.
+        # Evolution never proposes the surplus again, so it is used when nothing else is left.
         while len(chosen) < count and self._surplus:
             candidate = self._surplus.pop(0)
             if candidate not in self.history:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Budget:
-    """The most that a task and one batch may measure, and what was measured so far."""
+    """The trial limits of a task and of a batch, and the number of trials so far."""
 
     max_trials: int
     num_trials_per_iter: int
@@ -37,7 +37,7 @@ class Budget:
 class Task:
     """The tuning task: the parts of a ``TuneContext`` that a strategy needs.
 
-    The context itself is not kept: it holds its strategy, and no collector would see the cycle.
+    It does not keep the context, which holds its strategy: no collector would see the cycle.
     """
 
     name: str
@@ -84,9 +84,9 @@ class _Run:
 class StrategyLifecycle(PySearchStrategy):
     """Base class of search strategies that make a new search for every run.
 
-    It keeps the budget, and refuses calls out of turn with a ``ValueError``: TVM's own strategies
-    fail an internal check there, or go on with the results of another batch. A subclass is
-    decorated with ``derived_object``, and defines ``_begin`` and ``clone``.
+    It keeps the budget, and raises a ``ValueError`` for calls in the wrong order. TVM's own
+    strategies then fail an internal check, or continue with the results of another batch. A
+    subclass is decorated with ``derived_object``, and defines ``_begin`` and ``clone``.
     """
 
     _scope = "Droplet"  # The prefix of its profiler scopes.
@@ -137,9 +137,9 @@ class StrategyLifecycle(PySearchStrategy):
         self._run = None
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next batch to measure: at most ``num_trials_per_iter`` candidates, never none.
+        """The next batch to measure: 1 to ``num_trials_per_iter`` candidates.
 
-        None when the trials are spent or the search has ended, and ever after.
+        None once the trials are spent or the search has ended.
         """
         run = self._running("generate_measure_candidates")
         if run.pending:
@@ -179,6 +179,6 @@ class StrategyLifecycle(PySearchStrategy):
 
 
 def check_at_least(name: str, value: object, least: int) -> None:
-    """Refuse anything but an integer of at least a minimum, by a ``ValueError``."""
+    """Raise ``ValueError`` for anything but an integer of at least a minimum."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} is {value!r}, expected an integer of at least {least}")

@@ -20,7 +20,7 @@ Move = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Direction:
-    """A move along the axis of an index in a neighborhood; it can be repeated."""
+    """A move along one axis of a neighborhood, given by its index; it can be repeated."""
 
     axis: int
     move: Move
@@ -33,7 +33,7 @@ class Axis(Protocol):
         """The legal moves from a point, in a fixed order."""
 
     def apply(self, point: Point, move: Move) -> Point | None:
-        """The point that a move leads to; None where it is not legal."""
+        """The point that a move leads to; None if the move is illegal."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TileAxis:
     A move ``(prime, source, target)`` takes one prime factor from one tile position to another, as
     TVM's own mutator does (``mutate_tile_size.cc``), but by the smallest amount. The tile has
     ``length`` integers of a point from ``start`` on, the innermost last. TVM does not check the
-    limit of the innermost one on replay; -1 is none.
+    limit of the innermost factor on replay; -1 means no limit.
     """
 
     start: int
@@ -73,9 +73,9 @@ class TileAxis:
 
 @dataclass(frozen=True)
 class OrderedAxis:
-    """A decision whose values ascend: a move ``(+1,)`` or ``(-1,)`` goes to the next one.
+    """A decision with ascending values: a move ``(+1,)`` or ``(-1,)`` goes to the adjacent value.
 
-    The decision is the integer of a point at ``slot``.
+    The decision is the integer at ``slot`` of a point.
     """
 
     slot: int
@@ -101,7 +101,7 @@ class OrderedAxis:
 
 @dataclass(frozen=True)
 class ChoiceAxis:
-    """A decision among ``count`` values without an order: a move ``(value,)`` chooses that one."""
+    """A decision among ``count`` unordered values: a move ``(value,)`` chooses a value."""
 
     slot: int
     count: int
@@ -155,7 +155,7 @@ def prime_factors(number: int) -> tuple[int, ...]:
     primes = []
     divisor = 2
     while number > 1:
-        # What has no divisor up to its root is a prime itself.
+        # A number without a divisor up to its square root is prime.
         divisor = divisor if divisor * divisor <= number else number
         if number % divisor == 0:
             primes.append(divisor)

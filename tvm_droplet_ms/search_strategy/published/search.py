@@ -29,30 +29,30 @@ class Exploration(Protocol):
         """Begin to explore in batches of at most ``batch_size`` candidates."""
 
     def leave(self) -> None:
-        """Release what exploring holds; a second call does nothing."""
+        """Release the resources of the exploration; a second call does nothing."""
 
     def ask(self, count: int) -> list[Candidate]:
-        """At most ``count`` new candidates; none when the space is exhausted."""
+        """At most ``count`` new candidates; empty when the space is exhausted."""
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Take the results of a batch that was asked for."""
+        """Take the results of a batch from ``ask``."""
 
 
 class Descent(Protocol):
-    """Proposes batches from the best schedule that was measured."""
+    """Proposes batches from the best measured schedule."""
 
     def descend(self) -> Generator[Batch, None, bool]:
-        """Yield batches of new candidates, each measured when the next is asked for.
+        """Yield batches of new candidates, each measured before the next is requested.
 
-        Returns True at a local optimum, False if nothing new could be proposed otherwise.
+        Returns True at a local optimum, False if there are no new candidates for another reason.
         """
 
 
 @dataclass
 class Search:
-    """The search of a task, which explores for some trials, those of the database included.
+    """The search of a task, which explores for some trials, including the database's.
 
-    The lifecycle enforces the budget: it stops asking.
+    The lifecycle enforces the budget by requesting no more batches.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Search:
         self._results: list[RunnerResult] = []
 
     def batches(self) -> Iterator[Batch]:
-        """Explore, and descend from the best to a local optimum: there the search ends."""
+        """Explore, then descend from the best schedule; the search ends at a local optimum."""
         yield from self._explore(self.explore_trials - len(self.history), self.explore_trials)
         best = self.history.best()
         if best is None:
@@ -78,17 +78,17 @@ class Search:
                 "time them several times, as with EvaluatorConfig(repeat=3)",
                 self.name,
             )
-        # A database may have nothing but schedules of other design spaces.
+        # A database may have only schedules of other design spaces.
         while not (yield from self.descent.descend()):
             if not (yield from self._explore(self.explore_trials, self.explore_trials)):
                 return
 
     def _explore(self, trials: int, batch_size: int) -> Generator[Batch, None, bool]:
-        """Explore for some trials, and until one succeeds; returns whether any were left."""
+        """Explore for some trials, and until one succeeds; return whether anything was proposed."""
         found = False
         if trials <= 0 and self.history.best() is not None:
             return found
-        # Where all trials failed, exploration goes on in batches of the same size.
+        # If all trials failed, exploration continues in batches of the same size.
         size = trials if trials > 0 else batch_size
         self._begins("explore", f"exploring for {size} trials")
         self.exploration.enter(min(size, self.budget.num_trials_per_iter))
@@ -114,12 +114,12 @@ class Search:
             self.history.add(candidate, valid_secs(result.run_secs))
 
     def end(self) -> None:
-        """Release what the search holds."""
+        """Release the resources of the search."""
         self.exploration.leave()
 
 
 class SearchRun:
-    """A search as the lifecycle drives it. A search that held its own batches would be a cycle."""
+    """A search with its batches, which would be a reference cycle if the search held them."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -139,7 +139,7 @@ class SearchRun:
 
 @dataclass
 class CoordinateDescent:
-    """Descends from the best schedule by ``coordinate_descent``, whose points it replays."""
+    """Descends from the best schedule by ``coordinate_descent``, and replays its points."""
 
     replayer: Replayer
     history: History
@@ -170,7 +170,7 @@ class CoordinateDescent:
                 )
             except StopIteration:
                 points = None
-        # A neighbor that the machine failed to measure may be better: that is no local optimum.
+        # A neighbor that the machine failed to measure may be better than the local optimum.
         return all(candidate in self.history for candidate in self._unmeasured.values())
 
     def _neighborhood(self, point: Point) -> Neighborhood:
@@ -179,14 +179,14 @@ class CoordinateDescent:
         return self.prober.neighborhood(sketch, self.spaces.trace((self._sketch, point)))
 
     def _known(self, point: Point) -> Times | None:
-        """The times of a point that was measured, none if it is rejected; None for a new one."""
+        """The times of a measured point, empty for a rejected one; None for a new one."""
         candidate = self.replayer.replay(self.spaces.trace((self._sketch, point)))
         if candidate is None:
             return ()
         if candidate in self.history:
             return self.history.secs(candidate)
         if any(candidate.module == other.module for other in self._unmeasured.values()):
-            # Another point of the same module is measured already.
+            # Another point of the same module waits for its measurement.
             return ()
         self._unmeasured[point] = candidate
         return None

@@ -14,43 +14,43 @@ from .lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
 from .search import CoordinateDescent, Search, SearchRun
 
 EXPLORE_TRIALS = 300
-"""The trials of each task that the paper explores for."""
+"""Number of exploration trials per task in the paper."""
 
 
 @derived_object
 class DropletSearch(StrategyLifecycle):
     """
-    Droplet Search Strategy explores with evolutionary search, and goes on from the best schedule
+    Droplet Search Strategy explores with evolutionary search, and continues from the best schedule
     by coordinate descent over the sampled decisions, within the trials of the task.
 
     After "Explore as a Storm, Exploit as a Raindrop" (Canesche et al., arXiv 2406.20037). It ends
     at a local optimum, and leaves its other trials to the scheduler's other tasks. The significance
-    test needs times to compare: measure with a ``repeat`` of 3 or more in the ``EvaluatorConfig``.
-    Of candidates that were timed once, the lower time decides.
+    test needs several times: measure with a ``repeat`` of 3 or more in the ``EvaluatorConfig``. For
+    candidates that were timed once, the lower time decides.
 
-    It differs from the authors' code where that would not work on traces:
+    It differs from the authors' code where their code would not work on traces:
 
     - A step changes one decision, by the least amount, in both directions. The authors step along
-      all subsets of the axes, whose number is exponential in that of the decisions: a dozen here.
+      all subsets of the axes, exponentially many in the number of decisions, about a dozen here.
     - A step on a tile moves a prime factor from one loop to another. The authors set each factor to
       a power of two; replay repairs a tile that does not multiply to the extent, so that many such
       steps lead to one program.
-    - Compute locations, categorical choices and the parallel extent are decisions too, for
+    - Compute locations, categorical choices and the parallel extent are decisions too, because
       evolutionary search changes them.
-    - A batch has up to 16 candidates; where it has room, steps are lengthened up to 4 times, not up
-      to the length of the longest axis: few decisions go further in one direction.
-    - The descent goes on from the fastest of a batch's significantly faster candidates. The authors
-      compare them one after the other.
+    - A batch has up to 16 candidates. If it has room, steps are lengthened up to 4 times, not up to
+      the length of the longest axis: few decisions go further in one direction.
+    - The descent continues from the fastest of a batch's significantly faster candidates. The
+      authors compare candidates one after the other.
 
     Parameters
     ----------
     explore_trials : Optional[int]
-        The trials of a task to explore for before the descent, the records of its database
-        included. At least 1. None for 300, or half of the task's trials where that is less.
+        Number of exploration trials of a task before the descent, including the records of its
+        database. At least 1. None for 300, or half of the task's trials if that is less.
     descent_batch_size : int
         The maximum number of candidates in a batch of the descent. At least 1.
     evolution : Optional[EvolutionarySearch]
-        The search that explores. None for one with its defaults.
+        The search that explores. None for a search with default options.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class DropletSearch(StrategyLifecycle):
 
             model = RandomModel(seed=abs(task.seed))
         prober = Prober(replayer, largest_parallel_extent(traces))
-        # Not of this object: its run would hold it, and no collector would see the cycle.
+        # Not ``self``: its run would hold it, and no collector would see the cycle.
         largest, budget = self._descent_batch_size, args.budget
         half = max(1, budget.max_trials // 2)
         search = Search(

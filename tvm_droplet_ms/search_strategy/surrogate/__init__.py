@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Gaussian process that a descent asks. Imports no TVM."""
+"""The Gaussian process of a descent. Imports no TVM."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expected improvement, and the choice of a batch by it. Imports no TVM."""
+"""Expected improvement, and batch selection by it. Imports no TVM."""
 
 from collections.abc import Generator
 
@@ -12,7 +12,7 @@ from .gaussian_process import Prediction
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """The expected decrease below the smallest value so far (Jones et al., 1998, equation 15).
 
-    ``mean``, ``deviation``: posterior means and standard deviations, which are positive.
+    ``mean``, ``deviation``: posterior means and positive standard deviations.
     """
     normal = (best - mean) / deviation
     density = np.exp(-0.5 * normal**2) / np.sqrt(2.0 * np.pi)
@@ -20,12 +20,13 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -
 
 
 def by_expected_improvement(prediction: Prediction, best: float) -> Generator[int, bool, None]:
-    """Choose points one by one, each as if those before had come out as predicted.
+    """Choose points one by one, each as if the earlier points had come out as predicted.
 
-    That is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
-    Optimization", 2010): a batch does not crowd around one promising point. ``prediction``: that of
-    the points to choose from. ``best``: the smallest value so far. Yields the index of a point, and
-    is sent whether it will be measured, and so is added to the prediction.
+    This is the Kriging believer of Ginsbourger et al. ("Kriging Is Well-Suited to Parallelize
+    Optimization", 2010), which keeps a batch from crowding around one promising point.
+    ``prediction``: the prediction for the points to choose from. ``best``: the smallest value so
+    far. Yields the index of a point, and is sent whether the point will be measured. If so, it is
+    added to the prediction.
     """
     left = np.ones(len(prediction.mean), dtype=bool)
     while left.any():

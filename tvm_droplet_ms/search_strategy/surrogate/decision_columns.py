@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kind of decision as the surrogate sees it: its values, and their columns. Imports no TVM."""
+"""The values of each kind of decision, and their columns for the surrogate. Imports no TVM."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,32 +9,33 @@ import numpy as np
 from ...design_space.factorizations import factorizations
 
 ONE_HOT_COLUMNS = 32
-"""Columns of a decision that is no tile. Values that differ by a multiple of this share one."""
+"""Columns of a one-hot decision. Values that differ by a multiple of this share a column."""
 
 ONE_HOT_SCALE = 1.0
-"""The value of a column. Two values of a decision lie the square root of 2 as far apart."""
+"""The value of a one-hot column. The distance of two values is the square root of 2 times this."""
 
 
 class DecisionColumns:
-    """A decision without a distance: the compute locations. Other kinds differ from it."""
+    """A decision without a metric: a compute location. Subclasses override it for other kinds."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
-        """Values that the decision may have, given those that it has in some points.
+        """Values that the decision may have, given its values in some points.
 
-        Those that were seen: which others are legal, only replays can tell. ``seen``: of shape
-        ``(points, length)``, at least one. Returns values of shape ``(values, length)``.
+        By default, these are the seen values, because only replays can tell which others are legal.
+        ``seen``: of shape ``(points, length)``, with at least one point. Returns values of shape
+        ``(values, length)``.
         """
         return np.unique(seen, axis=0)
 
     def width(self, length: int) -> int:
-        """The number of columns that ``encode`` makes of a decision of some integers."""
+        """The number of columns of ``encode`` for a decision of ``length`` integers."""
         return ONE_HOT_COLUMNS
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``.
 
-        A column for each value: the loop at a location is another one in every sketch, and the
-        difference of two says nothing of how different their schedules are.
+        Each value has its own column: a location means another loop in every sketch, and the
+        difference of two locations does not measure how different their schedules are.
         """
         columns = np.zeros((len(values), ONE_HOT_COLUMNS))
         columns[np.arange(len(values)), values[:, 0].astype(int) % ONE_HOT_COLUMNS] = ONE_HOT_SCALE
@@ -42,7 +43,7 @@ class DecisionColumns:
 
 
 class CategoricalColumns(DecisionColumns):
-    """A choice: one-hot too, but all its values are known."""
+    """A choice, which is also one-hot, but all its values are known."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
         """All indices."""
@@ -53,18 +54,18 @@ class TileColumns(DecisionColumns):
     """A factorization of a loop's extent."""
 
     def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
-        """All factorizations; those that were seen where other decisions determine the extent."""
+        """All factorizations; only the seen ones if other decisions determine the extent."""
         extents = np.unique(seen.prod(axis=1))
         if len(extents) > 1:
             return np.unique(seen, axis=0)
         return factorizations(int(extents[0]), seen.shape[1], int(inst.attrs[1]))
 
     def width(self, length: int) -> int:
-        """The factors, and the products that are neither a factor nor the extent."""
+        """The number of factors and of products that are neither a factor nor the extent."""
         return max(1, 2 * length - 2)
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Logarithms to base 2 of the factors and of the products of the inner ones.
+        """Base-2 logarithms of the factors, and of the products of the inner factors.
 
         The products are the extents that a loop's body touches.
         """
@@ -76,14 +77,14 @@ class TileColumns(DecisionColumns):
 
 
 class ExtentColumns(DecisionColumns):
-    """A parallel extent: which others give another module, only replays can tell."""
+    """A parallel extent: only replays can tell which other extents give another module."""
 
     def width(self, length: int) -> int:
         """One column."""
         return 1
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """The logarithm to base 2."""
+        """The base-2 logarithm."""
         return np.asarray(np.log2(np.maximum(values, 1)))
 
 
@@ -93,4 +94,4 @@ COLUMNS: Mapping[str, DecisionColumns] = {
     "SampleComputeLocation": DecisionColumns(),
     "Annotate": ExtentColumns(),
 }
-"""By the name of the kind of decision; see ``published.decision_kinds``."""
+"""The columns by name of the decision kind; see ``published.decision_kinds``."""

@@ -20,7 +20,7 @@ class Encoding:
 
     The unit is a step: a factor of two moved from one tile position to another, or twice the
     parallel extent. Choices, compute locations and the sketch itself are one-hot. The n-th decision
-    of a kind has the same columns in all sketches, so that one sketch learns from the other.
+    of a kind has the same columns in all sketches, so that sketches learn from each other.
     ``sketches``: the decisions of each sketch. ``width``: the number of columns.
     """
 

@@ -21,10 +21,10 @@ _LEAST_VARIANCE = 1e-9
 
 @dataclass(frozen=True)
 class Kernel:
-    """Matern's kernel of smoothness 5/2, with noise.
+    """The Matern kernel with smoothness 5/2, and noise.
 
     ``length``: the length scale. ``variance``: the variance of the values. ``noise``: the variance
-    of their measurement.
+    of the measurement noise.
     """
 
     length: float
@@ -40,8 +40,9 @@ class Kernel:
 class GaussianProcess:
     """A Gaussian process fitted to measurements (Rasmussen and Williams, 2006, chapter 2).
 
-    ``kernel``: the covariance of standardized values. ``points``: of shape ``(measurements,
-    dimensions)``. ``values``: finite. ``shift``, ``scale``: their mean and standard deviation.
+    ``kernel``: the covariance of standardized values. ``points``: the measured points, of shape
+    ``(measurements, dimensions)``. ``values``: their finite values. ``shift``, ``scale``: the mean
+    and the standard deviation of the values.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Prediction:
     """The predicted values of points.
 
     ``mean``: the posterior means, of shape ``(points,)``. ``explained``: the part of each point's
-    deviation that each measurement explains, of shape ``(measurements, points)``.
+    standard deviation that each measurement explains, of shape ``(measurements, points)``.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ def squared_distances(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _negative_log_likelihood(
     parameters: np.ndarray, distances: np.ndarray, values: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """The value for the logarithms of length, variance and noise, and its gradient.
+    """The negative log likelihood and its gradient in the logarithms of the three parameters.
 
     Rasmussen and Williams (2006), section 5.4.
     """

@@ -23,8 +23,8 @@ class Kriging:
     Rasmussen and Williams (2006), section 2.7, with one basis function, the prior mean, and a
     normal prior of its weight. Where measurements do not follow the prior mean, the weight is
     small, and the process explains them by itself. ``process``: the process of the residuals.
-    ``weight``: the weight of the prior mean. Never negative: a prior that measurements contradict
-    is ignored. Without a prior mean it is a process alone.
+    ``weight``: the weight of the prior mean. It is never negative: a prior that measurements
+    contradict is ignored. Without a prior mean, only the process remains.
     """
 
     process: GaussianProcess
@@ -45,7 +45,7 @@ class Kriging:
         return Kriging(GaussianProcess.fit(points, values - weight * prior_mean), weight)
 
     def predict(self, points: np.ndarray, prior_mean: np.ndarray | None) -> Prediction:
-        """Predict the values at points, given their prior means; None if it was fitted without."""
+        """Predict the values at points, given their prior means; None if fitted without them."""
         assert prior_mean is not None or self.weight == 0.0
         prediction = self.process.predict(points)
         if prior_mean is not None:
@@ -56,7 +56,7 @@ class Kriging:
 def _generalized_least_squares(
     process: GaussianProcess, points: np.ndarray, values: np.ndarray, prior_mean: np.ndarray
 ) -> float:
-    """The mean of the weight's posterior, the kernel of the process given."""
+    """The posterior mean of the weight, given the kernel of the process."""
     covariance = process.kernel(squared_distances(points, points))
     covariance[np.diag_indices_from(covariance)] += process.kernel.noise + _JITTER
     basis = np.stack([np.ones(len(values)), prior_mean], axis=1)

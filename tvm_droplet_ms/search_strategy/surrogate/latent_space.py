@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Points of a design space in bulk: drawn, changed and recombined without a replay.
 
-A replay takes milliseconds, and a row of an array microseconds. So a search can look at tens of
-thousands of points before it replays the few that promise most. Imports no TVM.
+A replay takes milliseconds, and a row of an array microseconds. So a search can consider tens of
+thousands of points before it replays the few most promising ones. Imports no TVM.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 MOST_CHANGES = 4
-"""The most coordinates that a changed point differs in. Winners of depthwise convolutions differ
-from the best steps around them in five decisions at once."""
+"""The most coordinates in which a changed point differs. The best schedules of depthwise
+convolutions differ from the best steps around them in five decisions at once."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LatentAxis:
 
 
 class LatentSpace:
-    """The points of one design space, as rows of integers; `axes` are together all of a row."""
+    """The points of one design space, as rows of integers; `axes` together cover a row."""
 
     def __init__(self, axes: Sequence[LatentAxis]) -> None:
         self.axes = list(axes)
@@ -52,7 +52,7 @@ class LatentSpace:
         return points
 
     def change(self, parents: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-        """Draw one to ``MOST_CHANGES`` coordinates of random parents, at least one, anew."""
+        """Redraw 1 to ``MOST_CHANGES`` coordinates of random parents, given at least one parent."""
         points = _some(parents, count, generator)
         if not self.axes:
             return points
@@ -65,7 +65,7 @@ class LatentSpace:
     def recombine(
         self, parents: np.ndarray, count: int, generator: np.random.Generator
     ) -> np.ndarray:
-        """Take each coordinate from one of two random parents, of at least one."""
+        """Take each coordinate from one of two random parents, given at least one parent."""
         points = _some(parents, count, generator)
         others = _some(parents, count, generator)
         for axis in self.axes:

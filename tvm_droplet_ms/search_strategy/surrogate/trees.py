@@ -37,10 +37,10 @@ class VectorTrees:
 
 
 def out_of_fold(vectors: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Predict each value by trees that have not seen it.
+    """Predict each value with trees that were not fitted to it.
 
-    What trees predict of their own training data says nothing of how far they can be trusted.
-    There are at least two values.
+    Predictions for the training data do not show how far trees can be trusted. There are at least
+    two values.
     """
     folds = np.arange(len(values)) % min(_FOLDS, len(values))
     predicted = np.empty(len(values))
