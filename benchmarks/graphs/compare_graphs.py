@@ -24,8 +24,8 @@ from ..store import make_parser, make_store
 from ..zoo.graph_models import MODELS
 from .graphs_report import estimate_table, mean_speed, speed_table
 
-FOLDERS = (*TUNING, "graph", "bench/graph_models")
-"""Folders of the package whose code determines a result."""
+FOLDERS = (*TUNING, "graph", "../benchmarks/zoo")
+"""Folders, relative to the package, whose code determines a result."""
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         results = run_all(args, make_store(args))
     except ResultError as error:
-        print(f"compare: error: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     known = {layer: found for layer, found in results.items() if found.runs}
     for line in sorted(

@@ -3,6 +3,7 @@
 
 import ast
 import hashlib
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
 DRAFTING = (
     "draft",
     "cost_model",
-    "search_strategy/decisions.py",
+    "search_strategy/published/decisions.py",
     "bench/design_space.py",
     "bench/fit_draft.py",
 )
@@ -56,16 +57,18 @@ def source_digest(sources: Sequence[str], package: Path = PACKAGE) -> str:
     """SHA-256 of the code and the models in files and folders of the package, in hexadecimal.
 
     Code is hashed as a syntax tree without docstrings: comments, formatting and documentation do
-    not change the digest.
+    not change the digest. Raises ``FileNotFoundError`` for a path that does not exist.
     """
     digest = hashlib.sha256()
     for source in sources:
         path = package / source
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist: expected a file or folder of code")
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
             if file.suffix in (".py", ".model", ".draft"):
                 content = _code(file) if file.suffix == ".py" else file.read_bytes()
-                digest.update(f"{file.relative_to(package)}\n".encode() + content)
+                digest.update(f"{os.path.relpath(file, package)}\n".encode() + content)
     return digest.hexdigest()
 
 

@@ -35,9 +35,11 @@ def fold_node(node: Any, inputs: Sequence[Any], opset: int) -> list[Any] | None:
     ``opset``: version of the standard operators. None if an input is not a small constant, or if
     the node is random or not supported here.
     """
+    if not is_standard(node):
+        return None
     if node.op_type in ("Shape", "Size"):
         return _shape(node, inputs[0])
-    if not is_standard(node) or node.op_type in _NOT_FOLDED:
+    if node.op_type in _NOT_FOLDED:
         return None
     if node.op_type == "Constant":
         return _constant(node)
