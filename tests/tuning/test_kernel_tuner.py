@@ -13,8 +13,8 @@ from tvm_droplet_ms.tuning import kernel_tuner
 from tvm_droplet_ms.tuning.budget.tuning_run import in_whole_batches
 from tvm_droplet_ms.tuning.experience.strategy import Experience
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
-from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.picks.picks import FirstPicks
+from tvm_droplet_ms.tuning.run_context import RunContext
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 
@@ -54,8 +54,8 @@ def log(monkeypatch):
 
 
 def tuner(tmp_path, **options):
-    parts = (Parts(), lambda note: None, 0, Experience(prior=None, known=None))
-    return KernelTuner(TARGET, 1, tmp_path, MemoryDatabase(), *parts, **options)
+    context = RunContext(TARGET, 1, tmp_path, experience=Experience(prior=None, known=None))
+    return KernelTuner(context, MemoryDatabase(), **options)
 
 
 KERNELS = SimpleNamespace(tasks=[], untouched=set(), picks=FirstPicks())

@@ -23,7 +23,7 @@ _LIMITS = (
     ("meta_schedule.vectorize",),
     ("meta_schedule.unroll_explicit", "meta_schedule.unroll_implicit"),
 )
-_CHOICE, _PARALLEL = "SampleCategorical", "AnnotateParallel"
+_CHOICE = "SampleCategorical"
 
 Key = tuple[int, ...]
 """The realized compute locations of a point."""

@@ -4,7 +4,6 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -14,7 +13,6 @@ from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
-from tvm.target import Target
 
 from ..measure import fast_measure
 from ..measure.background import BackgroundRunner, PatientBuilder
@@ -27,16 +25,15 @@ from .budget.tuning_run import TuningRun, in_whole_batches, tune_tasks_by_clock,
 from .cold_timing import InsideTiming, allocate_or_keep
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder
-from .experience.strategy import Experience, model_strategy
+from .experience.strategy import model_strategy
 from .model_kernels import ModelKernels
-from .parts import Parts
 from .picks.first_picks import is_tunable
 from .picks.pick_contest import PickContest
 from .picks.pick_pace import PickPace
 from .picks.pick_workers import PickWorkers, start_workers
 from .picks.picks import PickFile
+from .run_context import RunContext
 from .schedules import best_records, kept_choice
-from .watch import Watch
 from .written_records import WrittenRecords
 
 logger = logging.getLogger(__name__)
@@ -55,33 +52,21 @@ class KernelTuner:
 
     def __init__(
         self,
-        target: Target,
-        threads: int,
-        directory: Path,
+        context: RunContext,
         database: Database,
-        parts: Parts,
-        note: Callable[[str], None],
-        seed: int,
-        experience: Experience,
         *,
-        watch: Watch | None = None,
         make_strategy: Callable[..., SearchStrategy] = model_strategy,
         make_priorities: Callable[..., Priorities] = Priorities,
         keep_measuring: bool = False,
         suffix: str = "",
     ) -> None:
         self._suffix = suffix
-        self.rates = measure_machine(threads)
+        self.rates = measure_machine(context.threads)
         self.trials = 0
         self.why_ended = ""
-        self.watch = watch or Watch()
+        self.watch = context.watch
         self.database = database
-        self._target = target
-        self._directory = directory
-        self._parts = parts
-        self._note = note
-        self._seed = seed
-        self._experience = experience
+        self._context = context
         self._make_strategy = make_strategy
         self._make_priorities = make_priorities
         self._keep_measuring = keep_measuring
@@ -89,8 +74,8 @@ class KernelTuner:
         self._first_secs: dict[int, float] = {}
         self._timing = InsideTiming()
         self._workers = start_workers()
-        self._objects = KernelObjects(target, self._workers)
-        self._builder = ModelBuilder(self._objects, target, suffix)
+        self._objects = KernelObjects(context.target, self._workers)
+        self._builder = ModelBuilder(self._objects, context.target, suffix)
 
     def close(self) -> None:
         """End the worker processes."""
@@ -100,7 +85,7 @@ class KernelTuner:
     def _start_measuring(self) -> None:
         if not self._measure:
             measure = fast_measure(
-                self._target,
+                self._context.target,
                 f_alloc_argument=allocate_or_keep,
                 f_run_evaluator=self._timing,
                 process_wide=False,
@@ -120,27 +105,29 @@ class KernelTuner:
 
     def kernels(self, graph: IRModule) -> ModelKernels:
         """Return the kernels of a prepared graph."""
-        with self._parts("graph"):
+        with self._context.parts("graph"):
             kernels = ModelKernels(
-                graph, self._target, self.database, self._builder, suffix=self._suffix
+                graph, self._context.target, self.database, self._builder, suffix=self._suffix
             )
-            kernels.preferred = kept_choice(self._directory, self.database, self._target)
+            kernels.preferred = kept_choice(
+                self._context.directory, self.database, self._context.target
+            )
             return kernels
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
         """Give every kernel a schedule."""
         pace = PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left)
-        with self._parts("first picks"):
+        with self._context.parts("first picks"):
             kernels.pick(
-                self._directory,
+                self._context.directory,
                 self.rates,
-                self._seed,
+                self._context.seed,
                 pace,
-                PickWorkers(self._workers, self._experience.prior, lambda: stop.left),
-                self._experience,
+                PickWorkers(self._workers, self._context.experience.prior, lambda: stop.left),
+                self._context.experience,
             )
         for note in kernels.picks.unscheduled_notes():
-            self._note(note)
+            self._context.note(note)
 
     def measure_picks(
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
@@ -156,18 +143,18 @@ class KernelTuner:
         tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
         if stop.is_due or not tasks:
             return 0
-        with self._parts("first picks measured"):
+        with self._context.parts("first picks measured"):
             self._start_measuring()
             self._timing.set_tasks([task.dispatched[0] for task in tasks])
             contest = PickContest(
-                self._target,
+                self._context.target,
                 self.rates,
-                PickWorkers(self._workers, self._experience.prior, lambda: stop.left),
+                PickWorkers(self._workers, self._context.experience.prior, lambda: stop.left),
                 self._measure["builder"],
                 self._measure["runner"],
-                PickFile(self._directory),
-                self._seed + 1,  # Samples other schedules than the first pick did.
-                self._experience.known,
+                PickFile(self._context.directory),
+                self._context.seed + 1,  # Samples other schedules than the first pick did.
+                self._context.experience.known,
             )
             count = contest.run(tasks, kernels.picks, secs, stop, build_secs)
         for pick in kernels.picks:
@@ -178,7 +165,7 @@ class KernelTuner:
     def best_secs(self, task: ExtractedTask) -> float:
         """Return the best seconds of a task or of its first pick; infinity if there are none."""
         key = structural_hash(task.dispatched[0])
-        best = best_records(self.database, self._target).get(key)
+        best = best_records(self.database, self._context.target).get(key)
         return min(math.inf if best is None else best[1], self._first_secs.get(key, math.inf))
 
     def tune(
@@ -198,7 +185,7 @@ class KernelTuner:
         - ``each``: the maximum trials of a task; None for no limit.
         - ``strategy``: the search strategy; None for the result of ``make_strategy``.
         """
-        self.watch.know_records(tasks, self.database, self._target)
+        self.watch.know_records(tasks, self.database, self._context.target)
         names = kernels.untouched | set(kernels.picks.unscheduled)
         left_out = {
             structural_hash(task.dispatched[0]) for task in kernels.tasks if task.task_name in names
@@ -206,25 +193,25 @@ class KernelTuner:
         # Tasks of another graph may have the same names.
         tasks = [task for task in tasks if structural_hash(task.dispatched[0]) not in left_out]
         # All tasks share one cost model, so that each kernel's measurements help the next ones.
-        prior = find_prior(self._experience.prior, self._target)
+        prior = find_prior(self._context.experience.prior, self._context.target)
         strategy = strategy or self._make_strategy(
             tasks,
             self.database,
-            self._target,
+            self._context.target,
             kernels.picks,
-            self._experience.known,
+            self._context.experience.known,
             prior=prior,
             stop=self.watch.stop,
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
 
-        written = WrittenRecords(self._directory, self.database)
+        written = WrittenRecords(self._context.directory, self.database)
 
         def measured(size: int, most: int | None) -> TuningRun:
             return tune_tasks_by_clock(
                 tasks,
-                work_dir=str(self._directory),
+                work_dir=str(self._context.directory),
                 database=self.database,
                 strategy=strategy,
                 deadline=stop.deadline,
@@ -236,7 +223,7 @@ class KernelTuner:
                 make_priorities=self._make_priorities,
                 callbacks=[*self.watch.callbacks, written],
                 first_secs=self._first_secs,
-                seed=self._seed,
+                seed=self._context.seed,
                 **self._measure,
             )
 
@@ -249,12 +236,14 @@ class KernelTuner:
                 if not names:
                     raise
                 tasks = kept
-                self._note(f"TVM's rules fail for {', '.join(names)}, which cannot be searched")
+                self._context.note(
+                    f"TVM's rules fail for {', '.join(names)}, which cannot be searched"
+                )
                 return measured(size, most)
 
         size = batch or batch_size(stop.left, max(1, len(tasks)))
         try:
-            with self._parts("tuning"):
+            with self._context.parts("tuning"):
                 count, why = in_whole_batches(run, size, trials)
         finally:
             self.watch.close()

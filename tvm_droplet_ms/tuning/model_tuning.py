@@ -4,14 +4,12 @@
 import logging
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 import tvm
 from tvm.ir import IRModule
 from tvm.ir.transform import Pass
-from tvm.target import Target
 
 from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
@@ -35,18 +33,16 @@ from .check.output_check import OutputCheck
 from .choices.inside_model import ROUNDS, faster_inside
 from .choices.winograd_tuning import with_winograd
 from .compile.compiled_model import CompiledModel
-from .experience.strategy import Experience
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
-from .parts import Parts
 from .picks.picks import last_line
 from .result import Latency, TuneResult
+from .run_context import RunContext
 from .schedules import MOST, keep_choice
 from .several_shapes.one_shape import OneShape
-from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -57,52 +53,32 @@ class ModelTuning:
     def __init__(
         self,
         imported: ImportedModel,
-        target: Target,
-        threads: int,
-        directory: Path,
         check: OutputCheck,
+        context: RunContext,
         exact: bool,
-        parts: Parts,
-        seed: int,
-        experience: Experience | None = None,
         *,
-        watch: Watch | None = None,
         shape: OneShape | None = None,
         halves: bool = False,
     ) -> None:
         self._shape = shape
         self._layouts = None if shape is None else shape.layouts
-        self._library = directory / (EXECUTABLE if shape is None else shape.executable)
+        self._library = context.directory / (EXECUTABLE if shape is None else shape.executable)
         self._imported = imported
-        self._target = target
-        self._threads = threads
-        self._directory = directory
         self._check = check
+        self._context = context
         self._exact = exact
-        self._parts = parts
-        self._notes: list[str] = []
         register_schedule_rules()
-        for name in mend_torn_end(directory):
-            self._note(f"the torn last line of {name}, as a killed run leaves it, is cut off")
-        self._database = open_database(directory)
-        self._tuner = KernelTuner(
-            target,
-            threads,
-            directory,
-            self._database,
-            parts,
-            self._note,
-            seed,
-            experience or Experience(),
-            watch=watch,
-            suffix="" if shape is None else shape.suffix,
-        )
+        for name in mend_torn_end(context.directory):
+            context.note(f"the torn last line of {name}, as a killed run leaves it, is cut off")
+        self._database = open_database(context.directory)
+        suffix = "" if shape is None else shape.suffix
+        self._tuner = KernelTuner(context, self._database, suffix=suffix)
         self._agreement = Agreement(
             imported.mod,
-            graph_passes(target, halves=halves),
+            graph_passes(context.target, halves=halves),
             check,
-            parts,
-            self._note,
+            context.parts,
+            context.note,
             locate=imported.locate,
             is_rounded=halves,
         )
@@ -125,12 +101,12 @@ class ModelTuning:
         made = self._first(stop)
         graph, kernels, first = made.graph, made.kernels, made.compiled
         if self._halves:
-            self._note(served_note(graph))
+            self._context.note(served_note(graph))
         export_secs = self._keep(first)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         if stop.over and not stop.is_asked:
-            self._note(late_note(stop.over))
+            self._context.note(late_note(stop.over))
         # The final executable must be built, checked and timed before the deadline. Only kernels
         # that were tuned are recompiled.
         costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
@@ -147,10 +123,10 @@ class ModelTuning:
             unmeasured = "interrupt" if tuning.is_asked else "time"
         if not self._exact and kernels.tasks and not tuning.is_due:
             chosen, choice = with_winograd(
-                self._tuner, graph, kernels, self._target, tuning, trials
+                self._tuner, graph, kernels, self._context.target, tuning, trials
             )
             if chosen is kernels and choice:
-                self._note(choice)
+                self._context.note(choice)
         if trials != 0 and kernels.tasks and not tuning.is_due:
             self._search(chosen, tuning, trials)
         if self._tuner.trials or measured_picks or chosen is not kernels:
@@ -160,13 +136,13 @@ class ModelTuning:
                 if last is not first:
                     self._keep(last)
                 if chosen is not kernels:
-                    self._note(choice)
+                    self._context.note(choice)
                 if has_time_to_choose and not stop.is_due:
                     self._choose_inside(chosen, last)
             except TooLateError as error:
                 chosen = kernels
                 kernels.choose(of_first)
-                self._note(f"{error}; what was written before is kept")
+                self._context.note(f"{error}; what was written before is kept")
         runs = timed_runs(run_secs, stop.left)
         return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
 
@@ -175,10 +151,10 @@ class ModelTuning:
         try:
             return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
         except TooLateError as error:
-            raise TooLateError(f"{error}{what_is_kept(self._directory)}") from error
+            raise TooLateError(f"{error}{what_is_kept(self._context.directory)}") from error
 
     def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
-        with self._parts("graph"):
+        with self._context.parts("graph"):
             graph = tvm.transform.Sequential(passes)(self._imported.mod)
         kernels = self._tuner.kernels(graph)
         calls = [int(task.weight) for task in kernels.tasks]
@@ -208,28 +184,28 @@ class ModelTuning:
         if tuning.is_due or not kernels.tasks:
             return 0
         stop = tuning.earlier((1 - share) * tuning.left)
-        with self._parts("check"):
+        with self._context.parts("check"):
             found = made.compiled.kernel_secs(self._check.inputs[0], runs)
         build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
         return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         try:
-            with self._parts("choice inside the model"):
+            with self._context.parts("choice inside the model"):
                 inputs = self._check.inputs[0]
-                faster = faster_inside(kernels, last, self._database, self._target, inputs)
+                faster = faster_inside(kernels, last, self._database, self._context.target, inputs)
         except Exception as error:  # TVM's compiler raises many error types.
-            self._note(f"{last_line(error)}; schedules were not compared inside the model")
+            self._context.note(f"{last_line(error)}; schedules were not compared inside the model")
             return
         if faster is not None and self._agreement.agrees(faster[0]):
             self._keep(faster[0])
             kernels.preferred.update(faster[1])
-            keep_choice(self._directory, faster[1])
+            keep_choice(self._context.directory, faster[1])
 
     def _keep(self, compiled: CompiledModel) -> float:
         """Write the executable of the work directory; return the seconds taken."""
         start = time.monotonic()
-        with self._parts("export"):
+        with self._context.parts("export"):
             compiled.export(self._library)
             if self._shape is not None and compiled.linked is not None:
                 self._shape.keep(compiled.linked)
@@ -238,9 +214,9 @@ class ModelTuning:
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time the written executable."""
         inputs = self._check.inputs[0]
-        with self._parts("export"):
+        with self._context.parts("export"):
             last = CompiledModel.load(self._library)
-        with self._parts("check"):
+        with self._context.parts("check"):
             deviation = self._check.deviation(last)
             if deviation > self._check.tolerance:
                 raise RuntimeError(
@@ -249,7 +225,7 @@ class ModelTuning:
                     f"same model gave the right ones before it was written: please report the model"
                 )
             for output, steps in self._check.steps_off(last).items():
-                self._note(
+                self._context.note(
                     f"output {output} is quantized: {np.count_nonzero(steps)} of {steps.size} "
                     f"elements differ from those of {self._check.reference.name}, by at most "
                     f"{int(steps.max(initial=0))} steps"
@@ -258,15 +234,15 @@ class ModelTuning:
                 kernels,
                 last.kernel_secs(inputs, min(5, runs)),
                 self._database,
-                self._target,
+                self._context.target,
                 self._tuner.rates,
             )
             latency = self._latency(last, runs)
         return TuneResult(
             compiled=last,
             inputs=self._imported.inputs,
-            target=self._target,
-            threads=self._threads,
+            target=self._context.target,
+            threads=self._context.threads,
             latency=latency,
             deviation=deviation,
             check=self._check,
@@ -275,16 +251,12 @@ class ModelTuning:
             why_ended=why_ended,
             failures=dict(self._tuner.watch.failures),
             schedules=schedules_as_python(kernels),
-            secs_of=dict(self._parts.secs),
-            work_dir=self._directory,
-            notes=tuple(self._notes),
+            secs_of=dict(self._context.parts.secs),
+            work_dir=self._context.directory,
+            notes=tuple(self._context.notes),
         )
 
     def _latency(self, compiled: CompiledModel, runs: int) -> Latency:
         timer = compiled.timer(self._check.inputs[0])
         timer()
         return Latency(tuple(timer() for _ in range(runs)))
-
-    def _note(self, text: str) -> None:
-        logger.warning("%s", text)
-        self._notes.append(text)

@@ -32,6 +32,7 @@ from .held_model import hold_model, hold_shapes
 from .model_tuning import ModelTuning
 from .parts import Parts
 from .result import TuneResult
+from .run_context import RunContext
 from .several_shapes.bucket_options import BucketOptions, Inputs, bucket_options, several
 from .several_shapes.one_shape import OneShape
 from .several_shapes.tune_buckets import tune_buckets
@@ -201,19 +202,10 @@ def tune(
         shape: OneShape | None = None,
     ) -> TuneResult:
         def run(prepared: _Prepared, halves: bool) -> TuneResult:
+            watch = Watch(directory, callbacks, progress, patience, stop)
+            context = RunContext(cpu, threads, directory, seed, experience, watch, prepared.parts)
             tuning = ModelTuning(
-                prepared.imported,
-                cpu,
-                threads,
-                directory,
-                prepared.check,
-                exact,
-                prepared.parts,
-                seed,
-                experience,
-                watch=Watch(directory, callbacks, progress, patience, stop),
-                shape=shape,
-                halves=halves,
+                prepared.imported, prepared.check, context, exact, shape=shape, halves=halves
             )
             result = tuning.run(request, trials)
             return replace(result, notes=(*prepared.notes, *result.notes))

@@ -24,11 +24,11 @@ from ...tuning.budget.priorities import Priorities
 from ...tuning.check.diagnosis import SearchClock, without_wrong_schedules
 from ...tuning.check.output_check import OutputCheck
 from ...tuning.compile.compiled_model import CompiledModel
-from ...tuning.experience.strategy import Experience, model_strategy
+from ...tuning.experience.strategy import model_strategy
 from ...tuning.kernel_tuner import KernelTuner
 from ...tuning.model_kernels import ModelKernels
-from ...tuning.parts import Parts
 from ...tuning.picks.picks import last_line
+from ...tuning.run_context import RunContext
 from ...tuning.schedules import best_records, count_trials
 from ..graph_timing import time_graphs
 from .kernel_module import kernel_module, workloads_of
@@ -93,18 +93,13 @@ class Workbench:
                 f"{self._prices.foreign} prices of {self._prices.path} are of other targets or "
                 "versions of TVM and are not used"
             )
-        self._parts = Parts()
+        context = RunContext(target, threads, directory, seed, tell=note)
+        self._parts = context.parts
         self._seen: dict[int, ExtractedTask] = {}
         self._database = open_database(directory)
         self._tuner = KernelTuner(
-            target,
-            threads,
-            directory,
+            context,
             self._database,
-            self._parts,
-            note,
-            seed,
-            Experience(),
             make_strategy=self._strategy,
             make_priorities=InTurns,
             keep_measuring=True,
