@@ -17,8 +17,8 @@ WIDEST = "llvm avx512f"
 """The instruction set with four times the register bytes of AVX2 and of NEON."""
 
 _warnings_given: set[str] = set()
-"""Texts of the warnings given in this process. Python's own record is lost whenever any code changes
-the warning filters, as ``warnings.catch_warnings`` does."""
+"""Texts of the warnings given in this process. Python's own record is lost whenever any code
+changes the warning filters, as ``warnings.catch_warnings`` does."""
 
 
 def instruction_set(target: Target) -> str:

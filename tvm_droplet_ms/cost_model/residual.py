@@ -25,7 +25,7 @@ class ResidualTrees:
 
     After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4). The local part
     learns the residual of the global part from all tasks of the run. The global part has less
-    weight for tasks whose measurements it misorders. ``pretrained_model``: the global part, or None.
+    weight for tasks whose measurements it misorders. ``pretrained_model``: the global part or None.
     """
 
     def __init__(
