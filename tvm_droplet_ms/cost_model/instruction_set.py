@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instruction sets of targets; a cost model is valid for targets with the same one."""
+"""Instruction sets of targets; a cost model is valid only for targets with the same set."""
 
 import warnings
 from collections.abc import Collection

@@ -30,8 +30,8 @@ MOST_GROUPS = 4
 than the new time of the best."""
 
 SLOW_SECS = 0.5
-"""Maximum seconds of an unscheduled kernel that is timed along with the schedules, which takes 28
-calls of it."""
+"""An unscheduled kernel that takes more seconds than this is not timed along with the schedules:
+that would take 28 calls."""
 
 _Ranked = tuple[int, TuningRecord]
 

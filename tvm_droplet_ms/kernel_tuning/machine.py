@@ -42,7 +42,7 @@ def write_machine(
 
 
 def flop_of(mod: IRModule) -> float:
-    """Floating-point operations of one call; NaN where TVM cannot count them."""
+    """Floating-point operations of one call; NaN if TVM cannot count them."""
     try:
         return float(estimate_tir_flops(mod))
     except Exception:  # TVM raises many types of errors if it cannot count.

@@ -82,7 +82,7 @@ def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
 
 
 def failure_path(folder: str, failure: Failure) -> str:
-    """Encode a failure for a runner as a nonexistent path in a folder, which TVM deletes."""
+    """Encode a failure for a runner as a nonexistent path in a folder that TVM deletes."""
     return os.path.join(folder, quote(str(failure), safe=" :,;='()[]"))
 
 

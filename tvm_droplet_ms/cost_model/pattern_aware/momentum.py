@@ -28,7 +28,7 @@ RATE = 1e-3
 
 
 class AdaptedNetwork:
-    """A network that is fine-tuned from a source, which follows the network.
+    """A network that is fine-tuned from a source, and the source, which follows the network.
 
     ``source``: a network that was trained on other workloads. ``momentum``: the weight of the old
     source, from 0 to 1; with 1 the source never moves, which is plain fine-tuning. ``seed``: seed
@@ -51,7 +51,7 @@ class AdaptedNetwork:
         return True
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
-        """Train the target anew from the source, and move the source; see ``Adaptation.learn``."""
+        """Retrain the target from the source, then move the source; see ``Adaptation.learn``."""
         throughput = [relative_throughput(np.array(task.secs)) for task in tasks]
         parameters = self._fine_tune(
             self.source.parameters,

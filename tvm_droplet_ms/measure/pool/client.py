@@ -49,7 +49,7 @@ class WorkerClient:
     def send(self, payload: bytes, timeout: float, latest: float, fresh: bool) -> "Future[Any]":
         """Send a pickled task with its limits; see ``Task``."""
         future: Future[Any] = Future()
-        # A running future cannot be cancelled, so a result always finds it pending.
+        # A running future cannot be canceled, so a result always finds it pending.
         future.set_running_or_notify_cancel()
         with self._lock:
             number = next(self._numbers)

@@ -106,7 +106,7 @@ class WorkerPool:
 
         ``timeout``: the time limit of the call in seconds, from when a worker starts it. ``fresh``:
         whether to call the function in a new process, which then replaces a worker. The future
-        raises ``TaskFailed`` if there is no result, and cannot be cancelled. Raises ``OSError`` or
+        raises ``TaskFailed`` if there is no result, and cannot be canceled. Raises ``OSError`` or
         ``RuntimeError`` if the workers had ended and cannot be started again. Raises ``TypeError``
         if the function or an argument cannot be pickled.
         """

@@ -7,7 +7,7 @@ twice, and a notebook has no main module to import. Second, a worker forked from
 in milliseconds with TVM imported, without the threads, files and locks of the user's process. The
 server runs no Python threads, so that it may fork at any time.
 
-The pebble package lacks this: its workers share one channel, so that killing one can break the
+The pebble package is unsuitable: its workers share one channel, so that killing one can break the
 others; it does not replace workers that grow; and it waits 3 s for a worker that ignores SIGTERM.
 """
 
@@ -47,7 +47,7 @@ def main(descriptor: int, parent: int, directory: str) -> None:
       of a task's number and its pickled value or ``Failure``.
     - ``parent``: the process id of the user's process.
     - ``directory``: the directory of all temporary files. The server deletes it, unless the server
-      fails while the user's process is alive, which may still need the artifacts in it.
+      fails while the user's process is alive and may still need the artifacts in it.
     """
     # A signal that ends the user's process may also be sent to its children. The server ignores it:
     # it ends when the connection closes, so that it can clean up.

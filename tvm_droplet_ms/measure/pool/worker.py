@@ -22,8 +22,8 @@ _MACHINERY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.E
 
 _kept: list[BaseException] = []
 """The errors of a failed task, which keep the task's objects alive until the server ends this
-process. After an illegal access, TVM ends the process when it frees device memory, which would come
-before the process reports the error."""
+process. After an illegal access, TVM ends the process when it frees device memory. Without these
+references, that would happen before the process reports the error."""
 
 
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
