@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost models: how fast a scheduled program is expected to be before it is measured.
+"""Cost models, which predict the speed of a scheduled program before it is measured.
 
-The names are imported when they are first used, so that importing this package loads no TVM.
+The names are imported on first use, so that importing this package does not load TVM.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The learning of a model of other workloads from a run's measurements."""
+"""Adaptation of a pretrained model to a run's measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ import numpy as np
 AdaptationName = Literal["residual", "fine-tune", "momentum"]
 
 ADAPTATIONS: tuple[AdaptationName, ...] = ("residual", "fine-tune", "momentum")
-"""Names of adaptations: "residual", trees learn what the model gets wrong, and the model stays;
-"fine-tune", the network is trained further on the run's measurements; "momentum", the same, and the
-source that this begins from moves a little after it each time. The trees stay the default: over a
-sequence of ten spaces momentum carried 0.010 of the pairs to the last five, no more than another
-seed does (2026-11-24, commit 62a88a6)."""
+"""Names of adaptations. "residual": trees learn the residual of the model, which stays unchanged.
+"fine-tune": the network is trained further on the run's measurements. "momentum": like "fine-tune",
+but the source that each training begins from moves a little toward the result. The default is
+"residual": over a sequence of ten spaces, momentum gained 0.010 of the pairs on the last five, no
+more than another seed does (2026-11-24, commit 62a88a6)."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class MeasuredTask:
     _known: set[tuple[int, tuple[float, ...]]] = field(default_factory=set)
 
     def is_new(self, module: int, secs: tuple[float, ...]) -> bool:
-        """True if these times of a module, by its hash, are told for the first time."""
+        """Record a module's hash and its times; True if they were not recorded before."""
         before = len(self._known)
         self._known.add((module, secs))
         return len(self._known) > before
@@ -38,7 +38,7 @@ class Adaptation(Protocol):
 
     @property
     def is_trained(self) -> bool:
-        """True if it knows anything, of other workloads or of this run."""
+        """True if the model has learned anything, from other workloads or from this run."""
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
         """Learn from all measurements of the run, at least one."""
@@ -47,6 +47,6 @@ class Adaptation(Protocol):
         """Predict the relative throughput of programs.
 
         ``features``: features of programs of a task, of shape ``(programs, width)``. ``task``: the
-        measurements of the task, which may be none. Returns an array of shape ``(programs,)``,
+        measurements of the task, which may be empty. Returns an array of shape ``(programs,)``,
         float64.
         """

@@ -66,7 +66,7 @@ class Trees:
 
         - ``features``: array of shape ``(programs, features)``.
         - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        - ``workloads``: the number of each program's workload, ascending, of the same shape: "rank"
+        - ``workloads``: the workload index of each program, ascending, of the same shape: "rank"
           compares only programs of one workload.
         - ``objective``: "rank" or "regression".
         - ``rounds``: the number of trees.
@@ -97,8 +97,8 @@ class Trees:
 
     @staticmethod
     def from_bytes(content: bytes, objective: Objective, intercept: float, slope: float) -> "Trees":
-        """Read the trees that ``to_bytes`` wrote. Raises ``ValueError`` if they are no trees."""
-        # xgboost ends the process for an empty buffer.
+        """Read the trees that ``to_bytes`` wrote; ``ValueError`` for any other content."""
+        # xgboost ends the process on an empty buffer.
         if not content.startswith(b"{"):
             raise ValueError(f"its trees begin with {content[:8]!r}, expected an UBJSON object")
         booster = xgboost.Booster({"nthread": 1})

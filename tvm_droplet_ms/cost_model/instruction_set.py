@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instruction sets of targets; a cost model is valid for targets with the same one."""
+"""Instruction sets of targets; a cost model is valid only for targets with the same set."""
 
 import warnings
 from collections.abc import Collection
@@ -10,23 +10,24 @@ from tvm.target.codegen import llvm_get_cpu_features
 from .training_data import target_text
 
 VECTOR_EXTENSIONS = ("avx512f", "avx2", "avx", "sse2", "sve2", "sve", "neon", "v")
-"""LLVM's names of vector extensions on x86, Arm and RISC-V; of one architecture the widest
+"""LLVM's names of vector extensions on x86, Arm and RISC-V, the widest of each architecture
 first."""
 
 WIDEST = "llvm avx512f"
-"""The instruction set with four times the registers, in bytes, of AVX2 and of NEON."""
+"""The instruction set with four times the register bytes of AVX2 and of NEON."""
 
 _warnings_given: set[str] = set()
-"""The texts of this process's warnings. Python's own record of them is forgotten whenever code
-anywhere changes the filters, as ``warnings.catch_warnings`` does."""
+"""Texts of the warnings given in this process. Python's own record is lost whenever any code
+changes the warning filters, as ``warnings.catch_warnings`` does."""
 
 
 def instruction_set(target: Target) -> str:
     """The instruction set that programs of a target are compiled to.
 
-    The number of cores and the CPU model do not count, only the code of vectorized loops. For LLVM
-    the widest vector extension of the target's ``mtriple``, ``mcpu`` and ``mattr``, such as "llvm
-    avx512f"; "llvm scalar" without any. For others the kind and its ``arch``, such as "cuda sm_80".
+    The number of cores and the CPU model do not matter, only the code of vectorized loops. For
+    LLVM, this is the widest vector extension of the target's ``mtriple``, ``mcpu`` and ``mattr``,
+    such as "llvm avx512f", or "llvm scalar" if there is none. For other kinds, it is the kind and
+    its ``arch``, such as "cuda sm_80".
     """
     kind = str(target.kind.name)
     if kind == "llvm":
@@ -38,9 +39,9 @@ def instruction_set(target: Target) -> str:
 
 
 def warn_of_others(learned: Collection[str], target: Target) -> None:
-    """Warn where a model was trained on other instruction sets than that of a target.
+    """Warn if a model was not trained on the instruction set of a target.
 
-    Once in a process for a target: a run of a whole model makes several cost models.
+    Warns once per process and target: tuning a whole model makes several cost models.
     """
     tuned = instruction_set(target)
     if tuned in learned:

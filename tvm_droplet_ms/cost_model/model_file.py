@@ -30,15 +30,15 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "slope": (int, float),
     "summary": dict,
 }
-"""Fields of the header, by type; "format", "model" and "objective" have few values."""
+"""Fields of the header and their types; "format", "model" and "objective" are checked by value."""
 
 
 class ModelFileError(ValueError):
-    """A file holds no model that this version can use; the message says why and what to do."""
+    """A file has no model that this version can use; the message says why and what to do."""
 
 
 def damaged(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
-    """The error for an unreadable file, with another error as its reason."""
+    """Make the error for an unreadable file, with another error as its reason."""
     reason = str(error) or type(error).__name__
     return ModelFileError(
         f"{os.fspath(path)} is no cost model: {reason}; make one with droplet-ms pretrain"
@@ -48,9 +48,9 @@ def damaged(path: str | os.PathLike[str], error: Exception) -> ModelFileError:
 def write_model(
     path: str | os.PathLike[str], kind: ModelKind, header: Mapping[str, Any], content: bytes
 ) -> None:
-    """Write a model's file; it is complete or absent.
+    """Write a model's file, which is complete or absent.
 
-    ``header``: the fields of the header but "format" and "model", as JSON.
+    ``header``: the fields of the header except "format" and "model", as JSON.
     """
     full = {"format": FORMAT, "model": kind} | dict(header)
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -61,9 +61,9 @@ def write_model(
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     """Read a file that ``write_model`` wrote.
 
-    Returns ``header``: the header, whose fields have their types. A file from before there were
-    networks does not name the kind of its model: it is "trees"; ``content``: the model. Raises
-    ``ModelFileError`` if the file cannot be read, is damaged or is no model.
+    Returns ``header``, with checked fields, and ``content``, the model. A file from before networks
+    does not name the kind of its model, which is then "trees". Raises ``ModelFileError`` if the
+    file cannot be read, is damaged or is not a model.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -74,7 +74,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 
 
 def _check(header: Any) -> dict[str, Any]:
-    """Return a header that is as ``write_model`` writes it; ValueError otherwise."""
+    """Check a header and add a missing "model"; ``ValueError`` if the header is invalid."""
     if not isinstance(header, dict):
         raise ValueError(f"its header is of type {type(header).__name__}, expected a JSON object")
     full: dict[str, Any] = {"model": "trees"} | header

@@ -12,10 +12,10 @@ class Access:
 
     - ``buffer``: the buffer's name.
     - ``is_write``: whether the block writes it.
-    - ``touched``: the bytes that each loop with the loops within it touches, the innermost loop
-      first, of shape ``(loops,)``: the "touched memory" of "Learning to Optimize Tensor Programs"
+    - ``touched``: the bytes that each loop and its inner loops touch, the innermost loop first, of
+      shape ``(loops,)``. This is the "touched memory" of "Learning to Optimize Tensor Programs"
       (Chen et al., 2018).
-    - ``runs``: number of contiguous bytes among them, of the same shape.
+    - ``runs``: the number of contiguous bytes among them, of the same shape.
     """
 
     buffer: str
@@ -26,15 +26,15 @@ class Access:
 
 @dataclass(frozen=True)
 class LoopNest:
-    """The loops around one block that has no block within it.
+    """The loops around one innermost block.
 
-    - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops,)``; 1 where
-      they are not constant.
+    - ``extents``: the iterations of each loop, the innermost first, of shape ``(loops,)``; 1 if not
+      constant.
     - ``kinds``: TVM's ``ForKind`` of each: 0 serial, 1 parallel, 2 vectorized, 3 unrolled, 4 bound
       to a thread.
-    - ``unroll_limit``: the most steps that TVM may unroll within; 0 for none.
+    - ``unroll_limit``: the maximum number of steps that TVM may unroll; 0 for none.
     - ``accesses``: the writes of the block, then its reads.
-    - ``loops``: the number of each loop in the module, the innermost first: nests may share outer
+    - ``loops``: the index of each loop in the module, the innermost first; nests may share outer
       loops.
     - ``operations``: the operations of one execution of the block; see ``loop_context.operations``.
     """

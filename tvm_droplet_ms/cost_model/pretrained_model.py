@@ -33,7 +33,7 @@ from .training_data import MeasuredWorkload
 from .tree_gru.tree_gru import TreeGRU
 
 MAX_PROGRAMS = 4096
-"""Programs of one workload to train on; more of one teach little about another."""
+"""Maximum number of training programs per workload; more teach little about other workloads."""
 
 _ROUNDS = 200
 
@@ -57,17 +57,17 @@ NETWORKS: dict[ModelKind, type[TreeGRU] | type[PatternAware]] = {
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model of the workloads of one target. It never changes, so that users can share it.
+    """A model of the workloads of one target. It is immutable, so that users can share it.
 
     Parameters
     ----------
     model : Trees | TreeGRU | PatternAware
         The model.
     target : str
-        The target that it is for, as ``training_data.target_text``.
+        The target of the model, in the format of ``training_data.target_text``.
     summary : Mapping[str, Any]
-        The training data in numbers, as JSON: under "workloads" the name, the target, the number
-        of records and the number of records learned from, of each.
+        Statistics of the training data, as JSON: "workloads" has the name, the target, the number
+        of records and the number of records learned from for each workload.
     """
 
     model: Trees | TreeGRU | PatternAware
@@ -84,7 +84,7 @@ class PretrainedModel:
 
     @property
     def targets(self) -> set[str]:
-        """The target that it is for, and the targets of its training data."""
+        """The target of the model, and the targets of its training data."""
         learned = (workload.get("target") for workload in self.summary["workloads"])
         texts = (json.dumps(target, sort_keys=True) for target in learned if target)
         return {self.target, *texts}
@@ -99,13 +99,14 @@ class PretrainedModel:
         return EXTRACTORS[self.kind]()
 
     def represent(self, features: np.ndarray) -> np.ndarray:
-        """The inputs of a model that learns during a run: the features, or the network's memory
-        or last states.
+        """Compute the inputs of a model that learns during a run.
+
+        For trees, these are the features; for networks, the memory or the last states.
 
         Parameters
         ----------
         features : np.ndarray
-            Those of ``extractor``, of shape ``(programs, width)``.
+            Features of ``extractor``, of shape ``(programs, width)``.
 
         Returns
         -------
@@ -126,22 +127,22 @@ class PretrainedModel:
     ) -> "PretrainedModel":
         """Train a model on the measurements of some workloads.
 
-        Trees weigh a workload by the square root of the number of its programs: more programs
-        teach more about their workload, and little about another.
+        Trees weight a workload by the square root of its number of programs: more programs teach
+        more about their own workload, but little about others.
 
         Parameters
         ----------
         workloads : Sequence[MeasuredWorkload]
-            At least one, with the features of ``EXTRACTORS[model]``. Only the programs of one
-            workload on one target are compared with each other.
+            At least one workload, with the features of ``EXTRACTORS[model]``. Only the programs of
+            one workload on one target are compared with each other.
         model : str
             "trees"; "treegru", a recurrent network on the loop tree; "pacm", attention over the
-            data movements; or "pacm-stores", the same with MetaSchedule's features of stores.
+            data movements; or "pacm-stores", "pacm" with MetaSchedule's features of stores.
         objective : Objective
             "rank" or "regression".
         seed : int
-            Seed of the training, and of the choice among the programs of a workload that has more
-            than ``MAX_PROGRAMS``.
+            Seed of the training, and of the sampling from workloads with more than ``MAX_PROGRAMS``
+            programs.
         rounds : int
             The number of trees.
         target : str | None
@@ -152,7 +153,7 @@ class PretrainedModel:
         ImportError
             If a network is to be trained and JAX is not installed.
         ValueError
-            If there is no such kind of model, or the features are those of another kind.
+            If the kind of model is unknown, or the features belong to another kind.
         """
         if model not in EXTRACTORS:
             raise ValueError(f"model is {model!r}, expected one of {', '.join(EXTRACTORS)}")
@@ -197,7 +198,7 @@ class PretrainedModel:
         return PretrainedModel(trees, made_for, summary | {"rounds": rounds})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model's file; it is complete or absent."""
+        """Write the model's file, which is complete or absent."""
         header = {
             "schema": self.extractor().schema,
             "target": json.loads(self.target),
@@ -217,7 +218,7 @@ class PretrainedModel:
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is damaged, is no model, or was trained on features of
+            If the file cannot be read, is damaged, is not a model, or was trained on features of
             another schema.
         """
         header, content = read_model(path)
@@ -228,7 +229,7 @@ class PretrainedModel:
                 f"TVM {header['tvm']}, expected {schema!r}; train it again with droplet-ms pretrain"
             )
         try:
-            # xgboost's own error is a ValueError, and so is TVM's about a target.
+            # xgboost's own error and TVM's error about a target are ValueErrors.
             line = header["intercept"], header["slope"]
             model: Trees | TreeGRU | PatternAware
             if header["model"] == "trees":
@@ -248,9 +249,10 @@ class PretrainedModel:
 
 
 def shipped_model(target: Target) -> PretrainedModel | None:
-    """The package's model for a target, read from its file once in a process.
+    """The package's model for a target, read from its file once per process.
 
-    There are three for CPUs: with matrix tiles, with AVX-512, and without. None for other kinds.
+    The package has three models for CPUs: with matrix tiles, with AVX-512, and with neither.
+    Returns None for other kinds of targets.
     """
     if target.kind.name != "llvm":
         return None

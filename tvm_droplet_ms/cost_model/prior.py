@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The prior of a search: the cost model that it starts with.
 
-The search strategy finds it by the name ``tvm_droplet_ms.find_prior`` of a global function, so that
-it need not import this package.
+The search strategy calls the global function ``tvm_droplet_ms.find_prior``, so that it need not
+import this package.
 """
 
 from typing import TYPE_CHECKING
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 def find_prior(prior: str, target: "Target") -> "TransferModel | None":
     """Make the cost model that a search starts with.
 
-    ``prior``: "auto" for the model that comes with the package for the target's kind; otherwise the
-    path of a model's file. ``target``: the target to tune for. Returns a new model, whose
-    measurements are its own; the model's file is read once in a process for "auto". None where no
-    model comes with the package for the target's kind. Raises ``ModelFileError`` if the path is no
-    file of a model.
+    ``prior``: "auto" for the package's model for the target's kind, or the path of a model file.
+    ``target``: the target to tune for. Returns a new model with its own measurements, or None if
+    the package has no model for the target's kind. The file for "auto" is read once per process.
+    Raises ``ModelFileError`` if the path is not a model file.
     """
     from .pretrained_model import shipped_model
     from .transfer import TransferModel

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Trees that learn what a model of other workloads gets wrong."""
+"""Trees that learn the residual of a pretrained model."""
 
 from collections.abc import Sequence
 
@@ -16,17 +16,16 @@ _ROUNDS = 60
 """Number of trees of the local part; few, because samples are few."""
 
 _EXPECTED_ACCURACY, _PRIOR_SAMPLES = 0.85, 8
-"""The pairwise accuracy expected of the global part on a new task, and the number of samples that
-this expectation counts as."""
+"""Prior on the global part's pairwise accuracy on a new task, and the weight of this prior in
+samples."""
 
 
 class ResidualTrees:
     """A model f(x) = f_global(x) + f_local(x), whose local part learns during a run.
 
     After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4). The local part
-    learns the residual of the global part from all tasks of the run. The weight of the global part
-    falls for a task whose measurements it misorders. ``pretrained_model``: the global part; None
-    for none.
+    learns the residual of the global part from all tasks of the run. The global part has less
+    weight for tasks whose measurements it misorders. ``pretrained_model``: the global part or None.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class ResidualTrees:
         )
 
     def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
-        """Predict by both parts; see ``Adaptation.predict``."""
+        """Predict with both parts; see ``Adaptation.predict``."""
         scores = self._predict_global(features, task)
         if self._local is not None and len(features):
             scores += self._local.predict(self._represent(features))

@@ -12,11 +12,11 @@ in seconds."""
 
 
 def median_secs(run_secs: Iterable[Any] | None) -> float:
-    """The median of a program's times, as TVM's ``XGBModel`` takes it.
+    """The median of a program's times in seconds, as in TVM's ``XGBModel``.
 
-    ``run_secs``: the times in seconds, of a ``RunnerResult`` or a ``TuningRecord``. In seconds;
-    infinity for a failed measurement, which has no times, or one that is not finite and positive,
-    or ``FAILED_SECS``.
+    ``run_secs``: the times in seconds, of a ``RunnerResult`` or a ``TuningRecord``. Returns
+    infinity for a failed measurement: it has no times, a time that is not finite and positive, or
+    ``FAILED_SECS``.
     """
     times = np.array([float(secs) for secs in run_secs or ()])
     if not len(times) or not np.all(np.isfinite(times) & (times > 0)):
@@ -26,10 +26,10 @@ def median_secs(run_secs: Iterable[Any] | None) -> float:
 
 
 def relative_throughput(secs: np.ndarray) -> np.ndarray:
-    """The best time of a workload over the time of each of its programs.
+    """The best time of a workload divided by the time of each of its programs.
 
     ``secs``: times in seconds, of shape ``(programs,)``. Infinite, NaN, zero and negative times are
-    failures. Returns from 0 to 1, of the same shape; 0 for a failure.
+    failures. Returns values from 0 to 1, of the same shape; 0 for a failure.
     """
     valid = np.isfinite(secs) & (secs > 0)
     throughput = np.zeros(len(secs))
@@ -42,8 +42,8 @@ def throughput_line(scores: np.ndarray, throughput: np.ndarray) -> tuple[float, 
     """Fit the line from a model's scores, which may have any unit, to relative throughputs.
 
     ``scores``, ``throughput``: scores and throughputs of the training programs, of shape
-    ``(programs,)``. Returns the least-squares line. The slope is at least 0, so that the line keeps
-    the order of the scores; it is 1 where all scores are equal.
+    ``(programs,)``. Returns the intercept and the slope of the least-squares line. The slope is at
+    least 0, so that the line keeps the order of the scores. It is 1 if all scores are equal.
     """
     if np.ptp(scores) == 0:
         return 0.0, 1.0

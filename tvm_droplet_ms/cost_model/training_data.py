@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 
 
 class TrainingDataError(ValueError):
-    """Training data that cannot be read, or not learned from together; the message says why."""
+    """Training data cannot be read or cannot be combined; the message says why."""
 
 
 @dataclass(frozen=True)
 class MeasuredWorkload:
     """Measured programs of one workload on one target.
 
-    - ``name``: the workload's name, for messages; its structural hash where it comes from a
-      database.
-    - ``target``: the target, as ``target_text``.
-    - ``features``: the features of each program, of shape ``(programs, width)`` of the extractor,
-      float32.
+    - ``name``: the workload's name, for messages; its structural hash if it comes from a database.
+    - ``target``: the target, in the format of ``target_text``.
+    - ``features``: the features of each program, of shape ``(programs, width)`` with the
+      extractor's width, float32.
     - ``secs``: the time of each program in seconds, of shape ``(programs,)``; infinity for a
       failure.
     """
@@ -40,7 +39,7 @@ class MeasuredWorkload:
 
     @property
     def throughput(self) -> np.ndarray:
-        """The best time over the time of each program, of shape ``(programs,)``."""
+        """The best time divided by the time of each program, of shape ``(programs,)``."""
         return relative_throughput(self.secs)
 
     def save(self, path: str | os.PathLike[str], schema: str) -> None:
@@ -93,12 +92,12 @@ def _check(workload: MeasuredWorkload) -> None:
 
 
 def target_text(target: "Target") -> str:
-    """A target as JSON with sorted keys, which is the same for equal targets."""
+    """A target as JSON with sorted keys; the text is the same for equal targets."""
     return json.dumps(json.loads(str(target)), sort_keys=True)
 
 
 def merge(workloads: Iterable[MeasuredWorkload]) -> list[MeasuredWorkload]:
-    """Put together the programs that have the same workload and target, in the order given."""
+    """Concatenate the programs of each workload and target, in the given order."""
     groups: dict[tuple[str, str], list[MeasuredWorkload]] = {}
     for workload in workloads:
         groups.setdefault((workload.name, workload.target), []).append(workload)
@@ -116,11 +115,11 @@ def merge(workloads: Iterable[MeasuredWorkload]) -> list[MeasuredWorkload]:
 def select_target(
     workloads: Sequence[MeasuredWorkload], target: str | None = None
 ) -> list[MeasuredWorkload]:
-    """Select the workloads of one target: times of different machines do not compare.
+    """Select the workloads of one target: times of different machines are not comparable.
 
-    ``workloads``: workloads of any targets. ``target``: a part of the target's text that no other
-    target has; None where there is only one target. Raises ``TrainingDataError`` if there are no
-    workloads, or not exactly one target matches; lists the targets.
+    ``workloads``: workloads of any targets. ``target``: a substring of the target's text that no
+    other target contains; None if there is only one target. Raises ``TrainingDataError`` if there
+    are no workloads, or not exactly one target matches. The message lists the targets.
     """
     groups: dict[str, list[MeasuredWorkload]] = {}
     for workload in workloads:

@@ -32,17 +32,17 @@ from .training_data import target_text
 register_error("ModelFileError", ModelFileError)
 
 _GROWTH = 1.2
-"""The growth of the samples after which the model learns again, as of TVM's ``XGBModel``."""
+"""Growth factor of the samples after which the model learns again, as in TVM's ``XGBModel``."""
 
 
 @derived_object
 class TransferModel(PyCostModel):
-    """A cost model that predicts from the first measurement on.
+    """A cost model that combines pretraining with the measurements of a run.
 
     After "Learning to Optimize Tensor Programs" (Chen et al., 2018, section 4): the score of a
     program is f(x) = f_global(x) + f_local(x). The global part was trained on other workloads. The
-    local part learns, from the measurements of the run and of all its tasks, the residual of the
-    global part. The weight of the global part falls for a task whose measurements it misorders.
+    local part learns the residual of the global part from the measurements of all tasks of the run.
+    The global part has less weight for tasks whose measurements it misorders.
 
     Parameters
     ----------
@@ -54,18 +54,18 @@ class TransferModel(PyCostModel):
     learns : bool
         Whether the model learns from the run.
     adaptation : str
-        How it learns. "residual": by a local part. "fine-tune": the global part is trained further
-        on the run's measurements. "momentum": the same, and what that training begins from moves
-        after its result by one part in a hundred each time; ``save`` writes it, so that the next
-        run begins there. The last two exist for networks over data movements (``droplet-ms pretrain
-        --model pacm``) and need JAX.
+        How the model learns. "residual": with a local part. "fine-tune": the global part is trained
+        further on the run's measurements. "momentum": like "fine-tune", but the source that each
+        training begins from moves one percent toward the result. ``save`` writes the source, so
+        that the next run begins there. The last two need a network over data movements
+        (``droplet-ms pretrain --model pacm``) and JAX.
     seed : int
-        Seed of what is learned in the run, and of random scores.
+        Seed of the learning in the run, and of random scores.
 
     Raises
     ------
     ValueError
-        Names the argument that is out of its range, or an adaptation that the global part has not.
+        If an argument is out of range, or the global part does not support the adaptation.
     ImportError
         If the adaptation needs JAX, and it is not installed.
 
@@ -105,7 +105,7 @@ class TransferModel(PyCostModel):
         self._begin(pretrained_model)
 
     def _begin(self, pretrained_model: PretrainedModel | None) -> None:
-        """Take a global part, and forget the measurements of the run."""
+        """Set the global part, and forget the measurements of the run."""
         self._adaptation = self._adapted(pretrained_model)
         self._pretrained = pretrained_model
         self._extractor = CachedFeatures(
@@ -116,7 +116,7 @@ class TransferModel(PyCostModel):
         self._fitted_samples = 0
 
     def _adapted(self, pretrained_model: PretrainedModel | None) -> Adaptation:
-        """The adaptation of a global part; ValueError where it has none of that name."""
+        """Make the adaptation of a global part; ``ValueError`` if it is not supported."""
         if self._adaptation_name == "residual":
             return ResidualTrees(pretrained_model, objective=self._objective, seed=self._seed)
         if pretrained_model is None or not isinstance(pretrained_model.model, PatternAware):
@@ -145,9 +145,9 @@ class TransferModel(PyCostModel):
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is no model, or was trained on other features.
+            If the file cannot be read, is not a model, or was trained on other features.
         ValueError
-            If the file's model has no such adaptation.
+            If the file's model does not support the adaptation.
         ImportError
             If the adaptation needs JAX, and it is not installed.
         """
@@ -155,18 +155,18 @@ class TransferModel(PyCostModel):
 
     @classmethod
     def pretrained(cls, target: Target | str) -> "TransferModel":
-        """Make a model from the one that comes with the package for a kind of target.
+        """Make a model from the package's pretrained model for a kind of target.
 
         Parameters
         ----------
         target : Target | str
-            The target to tune for. The model warns, once in a process for a target, when it
-            predicts for an instruction set that it was not trained on.
+            The target to tune for. The model warns, once per process and target, if it predicts for
+            an instruction set that it was not trained on.
 
         Raises
         ------
         ValueError
-            If no model comes with the package for this kind of target.
+            If the package has no model for this kind of target.
         """
         made = Target(target) if isinstance(target, str) else target
         model = shipped_model(made)
@@ -178,7 +178,7 @@ class TransferModel(PyCostModel):
         return TransferModel(model)
 
     def load(self, path: str) -> None:
-        """Replace the global part by that of a file, and forget the measurements of the run.
+        """Load the global part from a file, and forget the measurements of the run.
 
         Parameters
         ----------
@@ -188,17 +188,18 @@ class TransferModel(PyCostModel):
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is no model, or was trained on other features; the model is
-            unchanged.
+            If the file cannot be read, is not a model, or was trained on other features. This model
+            is then unchanged.
         ValueError
-            If the file's model has not this model's adaptation; the model is unchanged.
+            If the file's model does not support this model's adaptation. This model is then
+            unchanged.
         """
         self._begin(PretrainedModel.load(path))
 
     def save(self, path: str) -> None:
-        """Write the global part; see ``PretrainedModel.save``. The local part is not kept.
+        """Write the global part; see ``PretrainedModel.save``. The local part is not saved.
 
-        With momentum, the global part has moved after what it was trained to in this run.
+        With momentum, the global part has moved toward the network that was trained in this run.
 
         Parameters
         ----------
@@ -228,9 +229,9 @@ class TransferModel(PyCostModel):
     ) -> None:
         """Add measurements of a task; the throughput of a failure is 0.
 
-        A candidate that the machine failed to measure, whose times are empty, is left out, and so
-        is a measurement that is known: a model that is the prior of a search and the cost model
-        that TVM trains is told everything twice.
+        Candidates that the machinery failed to measure, with empty times, are skipped. So are known
+        measurements: a model that is both the prior of a search and TVM's cost model receives
+        everything twice.
 
         Parameters
         ----------
@@ -268,7 +269,7 @@ class TransferModel(PyCostModel):
         Returns
         -------
         scores : np.ndarray
-            Array of shape ``(candidates,)``, float64, not negative.
+            Array of shape ``(candidates,)``, float64, nonnegative.
         """
         if self._pretrained is not None:
             warn_of_others(self._pretrained.instruction_sets, context.target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a call of ``tune_kernel``: the kernel, and the limits of its run."""
+"""Checks the arguments of ``tune_kernel``: the kernel and the limits of its run."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _NAME = "main"
 
 
 def module_of(mod: IRModule | PrimFunc) -> IRModule:
-    """A module whose function ``main`` is the kernel. Raises ``KernelError`` if it is none."""
+    """Make a module whose ``main`` is the kernel; ``KernelError`` if ``mod`` is not a kernel."""
     if isinstance(mod, PrimFunc):
         mod = IRModule({_NAME: mod})
     functions = list(mod.functions.items()) if isinstance(mod, IRModule) else []
@@ -27,18 +27,18 @@ def module_of(mod: IRModule | PrimFunc) -> IRModule:
             f"mod is {type(mod).__name__} with {len(functions)} functions: expected a PrimFunc, or "
             "an IRModule of one; tune() takes whole models"
         )
-    # As ``tune_tir`` names it, so that its records are found again.
+    # Name the function as ``tune_tir`` does, so that its records are found again.
     func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
-    # Who calls the kernel passes arguments of the declared shapes, whatever layout is free.
+    # Callers pass arguments of the declared shapes, so no layout is free.
     return IRModule({_NAME: func.without_attr("layout_free_buffers")})
 
 
 def refuse_empty(module: IRModule) -> None:
-    """Refuse a kernel that has nothing to schedule, computes nothing, or sums as data say."""
+    """Refuse a kernel without blocks, with empty loops, or with data-dependent reductions."""
     blocks: list[Any] = []
     loops: list[Any] = []
     structural_walk(module[_NAME].body, [(SBlock, blocks.append), (For, loops.append)])
-    # A root block may be all that there is.
+    # The root block may be the only block.
     if not [block for block in blocks if block.iter_vars or block.name_hint != "root"]:
         raise KernelError(
             "the kernel has no blocks, as one that is written with an IR builder has none: there "

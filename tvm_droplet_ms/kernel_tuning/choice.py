@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the schedule to hand over: the fastest of those whose outputs are right."""
+"""Chooses the schedule to return: the fastest schedule with correct outputs."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,28 +23,28 @@ from .errors import KernelError
 from .records import FAILED_SECS, correct_times
 
 BEST = 5
-"""The schedules that are checked and timed again together: what was measured once may be lucky."""
+"""Number of schedules to check and time again together: a single measurement may be lucky."""
 
 MOST_GROUPS = 4
-"""Groups of schedules that are timed again: more of them where records are faster than the new time
-of the best."""
+"""Maximum number of groups of schedules to time again. Another group follows if records are faster
+than the new time of the best."""
 
 SLOW_SECS = 0.5
-"""A kernel without a schedule that takes longer is not timed beside the others, which would take
-28 calls of it."""
+"""An unscheduled kernel that takes more seconds than this is not timed along with the schedules:
+that would take 28 calls."""
 
 _Ranked = tuple[int, TuningRecord]
 
 
 @dataclass
 class Chosen:
-    """The schedule to hand over, and what was found out beside it.
+    """The schedule to return, and further results.
 
-    - ``untuned``: the time of the kernel without a schedule; None where it could not run.
-    - ``wrong``: why other schedules were refused.
-    - ``unchecked``: why others could not be checked, or the best not be timed again; not their
-      fault.
-    - ``is_untuned``: whether the schedule is none, because none is faster.
+    - ``untuned``: the time of the unscheduled kernel; None if it could not run.
+    - ``wrong``: the reasons that other schedules were refused.
+    - ``unchecked``: the reasons that other schedules could not be checked, or the best could not be
+      timed again. These are not the schedules' fault.
+    - ``is_untuned``: whether this is the unscheduled kernel, because no schedule is faster.
     """
 
     schedule: Schedule
@@ -71,7 +71,7 @@ class _Candidate:
 
     @property
     def recorded(self) -> KernelTime:
-        """Its time in the tuning, where it is not timed again."""
+        """The candidate's time during the tuning, for when it cannot be timed again."""
         return KernelTime(mean(self.run_secs), min(self.run_secs), max(self.run_secs))
 
 
@@ -80,18 +80,18 @@ def _position(name: str) -> int:
 
 
 def _faster(ranked: list[_Ranked], time: KernelTime) -> list[_Ranked]:
-    """The records that are faster than a time."""
+    """Select the records that are faster than a time."""
     return [row for row in ranked if mean(valid_secs(row[1].run_secs)) < time.secs]
 
 
 @dataclass
 class Choice:
-    """The choice among the records of a kernel.
+    """Chooses among the records of a kernel.
 
-    The fastest that are right are timed again. So are records that are faster than the new time of
-    the best, beside it, until there is none or the groups are used up: TVM's own ``compile_tir``
-    applies the record of the least time, which is then the schedule that is handed over. Where the
-    kernel without a schedule is faster than that, it is handed over.
+    The fastest correct schedules are timed again. Records that are faster than the new time of the
+    best are then timed with it, until no such record is left or the groups are used up. TVM's own
+    ``compile_tir`` applies the record with the least time, so it applies the returned schedule. If
+    the unscheduled kernel is faster than the best schedule, it is returned instead.
     """
 
     name: str
@@ -103,9 +103,9 @@ class Choice:
     _expected: Expected = field(default=Expected(None, "", math.nan), init=False)
 
     def choose(self, ranked: list[_Ranked]) -> Chosen:
-        """Choose among valid records and their positions in the file, the fastest first.
+        """Choose among valid records, given with their positions in the file, the fastest first.
 
-        Raises ``KernelError`` if none is right, or none could be checked.
+        Raises ``KernelError`` if no schedule is correct, or none could be checked.
         """
         try:
             return self._choose(ranked)
@@ -135,7 +135,7 @@ class Choice:
         best, times = self._timed(group, left, libraries, expected.reason)
         lucky = {}
         for position, record in _faster(left, times[best.name]):
-            # They can no longer be timed, but TVM may apply one.
+            # These records can no longer be timed, but TVM may apply one.
             if not expected.reason and len(self._unchecked) < BEST:
                 if self._checked(position, record, "") is None:
                     continue
@@ -150,7 +150,7 @@ class Choice:
         reasons = (list(self._wrong.values()), self._unchecked)
         if untuned is not None and expected.library is not None:
             if untuned.secs < times[best.name].secs:
-                # Where its outputs say nothing, nothing was compared.
+                # If the outputs could not be compared, that verdict holds here too.
                 verdict = best.verdict
                 if verdict.is_right:
                     verdict = Verdict(True, 0.0, verdict.reason)
@@ -160,7 +160,7 @@ class Choice:
         return Chosen(best.schedule, best.library, time, untuned, best.verdict, *reasons)
 
     def _right(self, left: list[_Ranked], unchecked: str) -> list[_Candidate]:
-        """Take the fastest right ones, at most ``BEST``."""
+        """Take the fastest correct schedules from ``left``, at most ``BEST``."""
         right: list[_Candidate] = []
         while left and len(right) < BEST and len(self._unchecked) < BEST:
             candidate = self._checked(*left.pop(0), unchecked)
@@ -175,9 +175,10 @@ class Choice:
         libraries: dict[str, Path],
         unchecked: str,
     ) -> tuple[_Candidate, dict[str, KernelTime]]:
-        """Time groups in turns; returns the best candidate and the last time of each library.
+        """Time one group after the other.
 
-        Where a GPU fails, the times of the last group, or those of the tuning, remain.
+        Returns the best candidate and the last time of each library. If a GPU fails, these are the
+        times so far, or the times of the tuning if there are none.
         """
         known: dict[str, _Candidate] = {}
         times: dict[str, KernelTime] = {}
@@ -210,14 +211,14 @@ class Choice:
         return best, times
 
     def _time(self, libraries: dict[str, Path]) -> dict[str, KernelTime]:
-        """Time libraries in turns, without schedules that crash when they are timed alone.
+        """Time libraries, and refuse schedules that crash when they are timed alone.
 
-        Those are refused, unless the kernel without a schedule crashes too.
+        If the unscheduled kernel crashes too, no schedule is refused and the error is raised.
         """
         try:
             return self.verifier.time(libraries)
         except CannotCheck as error:
-            # Where the kernel without a schedule did not run, it is not the schedules' fault.
+            # If the unscheduled kernel did not run either, it is not the schedules' fault.
             if not error.is_crash or self._expected.reason:
                 raise
             crash = error
@@ -236,13 +237,16 @@ class Choice:
         return self._time(alone) if alone else {}
 
     def _checked(self, position: int, record: TuningRecord, unchecked: str) -> _Candidate | None:
-        """A record that is right, or that nothing can be compared with; None for others."""
+        """Build and check a record.
+
+        Returns a candidate if its outputs are correct or cannot be compared; None otherwise.
+        """
         schedule = Schedule(self.module)
         record.trace.apply_to_schedule(schedule, remove_postproc=False)
         try:
             library = self.verifier.build(f"best{position}", schedule.mod)
         except TaskFailed as error:
-            # It was built before: the machine's fault, so that the record stays.
+            # It was built before, so the machine is at fault: keep the record.
             self._unchecked.append(f"it could not be built again: {error}")
             return None
         verdict = Verdict(None, math.nan, unchecked)
@@ -250,7 +254,7 @@ class Choice:
             try:
                 verdict = self.verifier.check(library)
             except DeviceFailed as error:
-                # It ran before: the record stays.
+                # It ran before: keep the record.
                 self._unchecked.append(f"it did not run again: {error}")
                 return None
         if verdict.is_right is False:

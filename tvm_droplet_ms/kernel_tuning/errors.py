@@ -7,4 +7,4 @@ class KernelError(ValueError):
 
 
 class KernelInterrupted(KernelError):
-    """A run was interrupted before it had a schedule to hand over."""
+    """A run was interrupted before it had a schedule to return."""

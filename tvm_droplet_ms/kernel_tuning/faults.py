@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a run that the disk, the directory or the search lets down."""
+"""Error messages of a run in which the disk, the directory or the search fails."""
 
 import errno
 import json
@@ -18,10 +18,10 @@ from .errors import KernelError, KernelInterrupted
 from .records import workload_hash
 
 CHECKS = "check_"
-"""The prefix of the folders that schedules are checked in; a killed run leaves one."""
+"""Prefix of the folders in which schedules are checked; a killed run leaves one behind."""
 
 CRASH = "its process was ended by"
-"""The words of a failure whose kernel ended its process (``measure/pool``)."""
+"""Part of the message of a failure whose kernel ended its process (``measure/pool``)."""
 
 _UNUSABLE = (
     errno.ENOSPC,
@@ -33,12 +33,12 @@ _UNUSABLE = (
     errno.EROFS,
     errno.ENOTDIR,
 )
-"""Errors of a disk or a directory; others, such as a closed pipe, are not the work directory's."""
+"""Errors of a disk or a directory. Other errors, such as a closed pipe, have another cause."""
 
 
 @contextmanager
 def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Within it, an error of the file system ends in a ``KernelError`` that says what to do."""
+    """Context that turns a file system error into a ``KernelError`` that says what to do."""
     try:
         yield
     except OSError as error:
@@ -51,9 +51,10 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
-    """Refuse a directory that holds the result of another kernel, or a model, whose would be lost.
+    """Refuse a directory with the result of another kernel or a model, which would be lost.
 
-    A result that an earlier version wrote, or that is damaged, does not tell its kernel.
+    A result that an earlier version wrote, or that is damaged, does not name its kernel and is not
+    refused.
     """
     if (work_dir / EXECUTABLE).exists():
         raise KernelError(
@@ -74,19 +75,19 @@ def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:
 
 
 def remove_left_checks(work_dir: Path) -> None:
-    """Remove the folders in which killed runs checked schedules. Only the writer may."""
+    """Remove check folders that killed runs left. Only the directory's writer may call this."""
     for left in work_dir.glob(f"{CHECKS}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def check_written(work_dir: Path, expected: int) -> None:
-    """Refuse to go on where records did not reach their file."""
+    """Raise ``KernelError`` if records did not reach their file."""
     if lost := lost_records(work_dir, expected):
         raise KernelError(lost)
 
 
 def other_inputs(names: Sequence[str]) -> str:
-    """Advice where made-up values of the arguments crash a kernel."""
+    """Advice for a kernel that crashes on made-up values of its arguments."""
     return (
         "Made-up values may be none that it takes, such as indices or divisors: give others with "
         f"inputs={{name: array}}, or --inputs FILE.npz, by the names {', '.join(names)}"
@@ -102,10 +103,11 @@ def nothing_measured(
     failures: Mapping[str, int],
     why_ended: str,
 ) -> KernelError:
-    """The error of a run that has no measured schedule to hand over.
+    """Make the error of a run that has no measured schedule to return.
 
-    ``known``: failed schedules of earlier runs. ``failures``: those of this run, by the first line
-    of the reason. ``why_ended``: the stop rule that ended the run; empty for none.
+    ``known``: the number of failed schedules of earlier runs. ``failures``: the number of failed
+    schedules of this run, by the first line of the reason. ``why_ended``: the stop rule that ended
+    the run; empty for none.
     """
     if failures:
         count = sum(failures.values())

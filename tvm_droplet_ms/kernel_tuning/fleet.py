@@ -26,14 +26,14 @@ WAIT_SECS = 60.0
 """The seconds that a run waits for a server."""
 
 _TELL_SECS = 10.0
-"""The most seconds that a server may take to tell its CPU."""
+"""Maximum seconds for a server to report its CPU."""
 
 _TRIES = 2
-"""The number of attempts where a server ended."""
+"""Number of attempts if a server ends."""
 
 
 class Fleet:
-    """The servers of a key of a tracker, for one run of ``tune_kernel``.
+    """The servers of a tracker's key, for one run of ``tune_kernel``.
 
     Raises ``KernelError`` if the tracker does not answer, or there is no server.
     """
@@ -57,9 +57,9 @@ class Fleet:
             raise KernelError(str(error)) from error
 
     def target(self) -> Target:
-        """The target of the servers' CPU, as one of them tells it.
+        """The target of the servers' CPU, as one server reports it.
 
-        Raises ``KernelError`` if it does not tell, or this machine cannot link for it.
+        Raises ``KernelError`` if the server does not report it, or this machine cannot link for it.
         """
         try:
             triple, cpu, features = self._call(_TELL_SECS, _tell_cpu)
@@ -78,7 +78,7 @@ class Fleet:
         return offered_by(features, host_target(cpu))
 
     def measure(self, target: Target) -> dict[str, Any]:
-        """The builder and the runner of a target."""
+        """The builder and the runner for a target."""
         builder = WarmBuilder(f_export=export_shared_library, target=target, paired=True)
         return {"builder": builder, "runner": self.runner}
 
@@ -119,7 +119,7 @@ def fleet_of(
 
 
 def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> None:
-    """End a run that has no servers left; says what is kept and how to go on."""
+    """Raise ``KernelError`` if no server is left; it says what is kept and how to continue."""
     if fleet is not None and fleet.runner.fault:
         raise KernelError(
             f"{fleet.runner.fault}. The {measured} schedules that were measured are kept in "
@@ -128,14 +128,14 @@ def refuse_lost_fleet(fleet: Fleet | None, directory: Path, measured: int) -> No
 
 
 def _tell_cpu(session: RPCSession) -> tuple[str, str, dict[str, bool]]:
-    """The triple and the name of a server's CPU, and the features that it offers."""
+    """Return the target triple, the name and the features of a server's CPU."""
     try:
         triple = session.get_function("target.llvm_get_system_triple")()
         cpu = session.get_function("target.llvm_get_system_cpu")()
-        # A map of a server is no map here, but its text is.
+        # A server's map cannot be read here, but its JSON text can.
         there = session.get_function(CPU_FEATURES)()
         text = str(session.get_function("ffi.ToJSONGraphString")(there, None))
         features = tvm_ffi.get_global_func("ffi.FromJSONGraphString")(text)
         return str(triple), str(cpu), {str(name): bool(has) for name, has in features.items()}
-    except RPCError as error:  # A server of TVM's runtime alone.
+    except RPCError as error:  # The server has only TVM's runtime.
         raise ServerFault(f"{error}") from error

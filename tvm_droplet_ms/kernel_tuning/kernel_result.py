@@ -34,57 +34,57 @@ class KernelResult:
     Parameters
     ----------
     name : str
-        Its name.
+        The kernel's name.
     arguments : tuple[Argument, ...]
-        Its arguments.
+        The kernel's arguments.
     target : Target
         The target.
     mod_before : IRModule
-        The kernel without a schedule.
+        The unscheduled kernel.
     library : Path
-        The shared library of the winner. The result keeps it open: it runs and exports this file
-        also where another one has taken its name.
+        The shared library of the winner. The result keeps the file open, and runs and exports it
+        even if another file has replaced it.
     mod : IRModule
-        The winner's scheduled module; ``mod_before`` where no schedule is faster.
+        The winner's scheduled module; ``mod_before`` if no schedule is faster.
     trace : str
         The winner's schedule as Python.
     time : KernelTime
-        Its time, taken beside the other best schedules in several processes.
+        The winner's time, measured along with the other best schedules in several processes.
     untuned : KernelTime | None
-        The time of the kernel without a schedule, in the same processes; None where it is too slow,
-        or does not run on the target.
+        The time of the unscheduled kernel, in the same processes, or of one call if it is slow.
+        None if it takes too long or does not run on the target.
     flop : float
-        Arithmetic operations of one call; NaN where TVM cannot count them.
+        Arithmetic operations of one call; NaN if TVM cannot count them.
     peak_gflops : float
-        What the machine's threads can do in float32, in GFLOP/s; NaN where that is not known.
+        The float32 peak of the machine's threads, in GFLOP/s; NaN if unknown.
     is_untuned : bool
-        Whether it is the kernel without a schedule, because no schedule is faster.
+        Whether the winner is the unscheduled kernel, because no schedule is faster.
     verified : bool
-        Whether its outputs were compared with those of the kernel without a schedule. For a GPU
-        that kernel is built for the CPU.
+        Whether the outputs were compared with the outputs of the unscheduled kernel. For a GPU, the
+        unscheduled kernel is built for the CPU.
     reason : str
-        Why they were not, or which part was not; empty where all were.
+        Why the outputs, or which part of them, could not be compared; empty if all were compared.
     deviation : float
         The largest difference of an output, relative to the scale of its row; see ``deviation``.
     trials : int
         Schedules that this run measured.
     known_trials : int
-        Those of earlier runs in the directory.
+        Schedules that earlier runs in the directory measured.
     failures : Mapping[str, int]
         Failed schedules of this run, by the first line of the reason.
     wrong : tuple[str, ...]
-        Why schedules with a wrong output were refused.
+        The reasons that schedules with a wrong output were refused.
     unchecked : tuple[str, ...]
-        Why schedules could not be checked or timed again, which is not their fault: such as a full
-        disk, or a GPU that failed twice.
+        The reasons that schedules could not be checked or timed again. These are not the schedules'
+        fault: for example a full disk, or a GPU that failed twice.
     why_ended : str
         "trials", "time", "patience", "target", "interrupt", or "converged": the search expects too
-        little of further trials, or has measured all schedules.
+        little gain from further trials, or has measured all schedules.
     forecast : str
-        What further trials are expected to gain; empty where the strategy does not say, nothing was
+        The expected gain of further trials; empty if the strategy makes no forecast, nothing was
         left to measure, or this run measured nothing.
     work_dir : Path
-        Directory of the database and the library. Another call with it goes on.
+        Directory of the database and the library. Another call with it continues the tuning.
     """
 
     name: str
@@ -117,12 +117,12 @@ class KernelResult:
 
     @property
     def gflops(self) -> float:
-        """Its rate in GFLOP/s."""
+        """The kernel's rate in GFLOP/s."""
         return self.flop / self.time.secs / 1e9
 
     @property
     def _device(self) -> str:
-        """TVM's name of the type of device that it runs on."""
+        """TVM's name of the device type that the kernel runs on."""
         return runs_on(self.target)
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -131,17 +131,14 @@ class KernelResult:
             self._file.copy(partial)
 
     def source(self) -> str:
-        """The code of the kernel for its target: CUDA C++, or LLVM's intermediate representation.
-
-        The module is built again for it.
-        """
+        """Build the module again and return its code: CUDA C++ or LLVM IR."""
         return source_of(self.mod, self.target)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """Run the kernel on all its arguments, outputs included; returns them as they are then.
+        """Run the kernel on all arguments, outputs included; returns their values after the call.
 
-        Raises ``KernelError`` if there are more or fewer, one has another shape, or there is no
-        device to run on.
+        Raises ``KernelError`` if the number of arrays or a shape is wrong, or there is no device to
+        run on.
         """
         device = self._device
         if device == "cuda" and (reason := why_no_device()):

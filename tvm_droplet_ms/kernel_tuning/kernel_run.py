@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tune a single kernel, check its best schedules, and hand over the fastest right one."""
+"""Tunes a single kernel, checks its best schedules, and returns the fastest correct one."""
 
 import math
 import os
@@ -45,7 +45,7 @@ from .measuring import KernelRun
 from .stoppable_strategy import StopRules
 
 LIBRARY = "kernel.so"
-"""The file of the work directory that holds the winner."""
+"""The file in the work directory that holds the winner."""
 
 
 def tune_kernel(
@@ -74,63 +74,65 @@ def tune_kernel(
     Parameters
     ----------
     mod : IRModule | PrimFunc
-        The kernel: a function of buffers of constant shapes, such as ``te.create_prim_func``
-        makes, or a module whose function ``main`` it is. Without a schedule.
+        The unscheduled kernel: a function of buffers with constant shapes, such as the result of
+        ``te.create_prim_func``, or a module with one such function.
     target : str | Mapping[str, Any] | Target
-        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs; "cuda"
-        for its CUDA device, or such as "nvidia/nvidia-h100". With a tracker, "auto" is the CPU of
-        its servers.
+        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs. "cuda"
+        for its CUDA device, or a tag such as "nvidia/nvidia-h100". With a tracker, "auto" is the
+        CPU of its servers.
     threads : int
-        Threads of the kernel.
+        Number of threads that the kernel uses.
     trials : int
-        Schedules to measure, those of earlier runs in the directory included. 0 measures none.
+        Number of schedules to measure, including earlier runs in the directory. 0 measures none.
     time_budget_s : float | None
-        Seconds of wall clock to tune for; the batch that is being measured is finished, and the
+        Wall-clock limit of the tuning, in seconds. The batch in progress is still finished, and the
         best schedules are checked. None for no limit.
     stop : Literal["auto"] | float | None
-        The expected gain of the next 32 trials, as a share of the best time, below which the search
-        ends; see ``DropletStrategy``. None spends all trials. A strategy that is given has its own.
+        The search ends when the expected gain of the next 32 trials, as a share of the best time,
+        is below this; see ``DropletStrategy``. None spends all trials. Not used with ``strategy``,
+        which has its own stop rule.
     patience : int | None
-        Trials without a gain after which to end. None for no limit.
+        End after this many trials without a gain. None for no limit.
     target_latency_us : float | None
-        Microseconds of the kernel at which to end. None for none.
+        End when the kernel takes at most this many microseconds. None for no limit.
     inputs : Mapping[str, np.ndarray] | None
-        Values of arguments by name, such as indices, for the measuring and the check. Others are
-        random: integers that the kernel takes as indices are indices of their axis, those that it
-        computes indices from are 0, and those that it divides by are not.
+        Values of arguments by name, such as indices, for the measurements and the check. Other
+        arguments are random: integer arguments used as indices are within their axis, integers from
+        which indices are computed are 0, and divisors are nonzero.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the library, ``kernel.so``. Another call with the same
-        directory goes on; one with another kernel is refused. None for a new temporary one.
+        directory continues the tuning; a call with another kernel is refused. None for a new
+        temporary directory.
     strategy : SearchStrategy | None
-        The search. None for ``DropletStrategy(stop=stop)``.
+        The search strategy. None for ``DropletStrategy(stop=stop)``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
-        The design space, as ``ms.tune_tir`` takes it.
+        The design space, as in ``ms.tune_tir``.
     tracker, key : str | None
-        ``HOST:PORT`` of an RPC tracker of TVM and the key of its servers, which then measure, check
-        and time everything. This machine builds. None for this machine.
+        ``HOST:PORT`` of a TVM RPC tracker and the key of its servers, which then measure, check and
+        time all schedules. This machine still builds them. None to run all on this machine.
     name : str
         The kernel's name in messages.
     callbacks : Sequence[MeasureCallback]
-        Told each batch, after TVM's own.
+        Called for each batch, after TVM's own callbacks.
     progress : Callable[[str], None] | "auto" | None
-        "auto" for a table on the standard error where that is a terminal, and lines elsewhere. Or
-        what is told the lines, one at most every five seconds; None for silence.
+        "auto" for a table on standard error if it is a terminal, and lines otherwise. A function
+        receives the lines, at most one every five seconds. None for silence.
     seed : int
         Seed of the search and of the random inputs.
 
     Returns
     -------
     result : KernelResult
-        The fastest of the best schedules whose outputs are those of the kernel without a schedule;
-        that kernel itself where it is faster. A GPU does not run it: there the outputs are compared
-        with those of the CPU. A first Ctrl-C, or SIGTERM, ends the tuning and returns the best so
-        far.
+        The fastest of the best schedules whose outputs match the unscheduled kernel, or the
+        unscheduled kernel itself if it is faster. A GPU cannot run the unscheduled kernel, so its
+        outputs are compared with a CPU run. A first Ctrl-C, or SIGTERM, ends the tuning and returns
+        the best schedule so far.
 
     Raises
     ------
     KernelError
         If an argument is not as expected, another process tunes in the directory, or no schedule
-        could be measured; says what to do.
+        could be measured. The message says what to do.
     RuntimeError
         If this is not Linux.
     """
@@ -223,7 +225,7 @@ def tune_kernel(
 def _given_arguments(
     values: Mapping[int, np.ndarray],
 ) -> tuple[AbstractContextManager[Any], GivenArguments | None]:
-    """The allocator of candidates' arguments, and the folder that it needs meanwhile."""
+    """Return a folder for the values, and the allocator of candidates' arguments that uses it."""
     if not values:
         return nullcontext(), None
     folder = tempfile.TemporaryDirectory(prefix="droplet_inputs_")
@@ -231,7 +233,7 @@ def _given_arguments(
 
 
 def _elsewhere(target: Target, fleet: Fleet | None) -> str | None:
-    """The name of what measures, where it is not this machine's CPU."""
+    """The name of the servers or the GPU that measure; None for this machine's CPU."""
     if fleet is not None:
         return fleet.name
     return None if runs_on(target) == "cpu" else device_name()

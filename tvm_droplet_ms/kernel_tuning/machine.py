@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that a directory was tuned on, and the arithmetic of a kernel."""
+"""Records the machine that a directory was tuned on, and counts a kernel's operations."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from ..session.archive import replacing
 from ..session.roofline import measure_machine
 
 MACHINE = "machine.json"
-"""The file's name."""
+"""Name of the file that describes the machine."""
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
@@ -26,7 +26,7 @@ def write_machine(
 ) -> float:
     """Measure the machine for half a second and write the file; returns its peak in GFLOP/s.
 
-    ``elsewhere``: the name of what measured, servers or a GPU, whose peak is not known: NaN.
+    ``elsewhere``: the name of the servers or the GPU that measured, whose peak is unknown: NaN.
     """
     here = elsewhere is None
     peak = measure_machine(threads).flops_per_sec / 1e9 if here else math.nan
@@ -42,8 +42,8 @@ def write_machine(
 
 
 def flop_of(mod: IRModule) -> float:
-    """Floating-point operations of one call; NaN where TVM cannot count them."""
+    """Floating-point operations of one call; NaN if TVM cannot count them."""
     try:
         return float(estimate_tir_flops(mod))
-    except Exception:  # TVM raises errors of many types for what it cannot count.
+    except Exception:  # TVM raises many types of errors if it cannot count.
         return math.nan

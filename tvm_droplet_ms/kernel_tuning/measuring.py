@@ -91,7 +91,7 @@ class KernelRun:
         callbacks: Sequence[MeasureCallback],
         progress: Progress,
     ) -> str:
-        """Measure what is left of the trials; returns why that ended."""
+        """Measure the remaining trials; returns the reason that the run ended."""
         times = [secs for _, record in self._records() if (secs := valid_secs(record.run_secs))]
         rules.best_secs = min(map(mean, times), default=math.inf)
         left = trials - self.known
@@ -105,7 +105,7 @@ class KernelRun:
         written = count_records(self._directory)
 
         def on_batch(results: Sequence[RunnerResult]) -> None:
-            # TVM writes a batch after this call, and does not say where it could not.
+            # TVM writes a batch after this call, and does not report a failed write.
             if lost_records(self._directory, written + self.trials):
                 rules.fail("disk")
             if self._fleet is not None and self._fleet.runner.fault:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a work directory: records read by their line, with corrected times, and the result.
+"""Reads the records of a work directory by line, and corrects their times.
 
-TVM's own ``compile_tir`` takes the record of the least mean time. So what was timed again, and what
-turned out to be wrong, has to be written into the records.
+TVM's own ``compile_tir`` applies the record with the least mean time. So the records must hold the
+new times of schedules that were timed again or turned out to be wrong.
 """
 
 import json
@@ -23,9 +23,9 @@ FAILED_SECS = 1e10
 
 
 def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningRecord]]:
-    """The records of a database that opens, each with its position in the file.
+    """Read the records of a valid database, each with its position in the file.
 
-    ``Database.get_all_tuning_records`` sorts them by their times.
+    ``Database.get_all_tuning_records`` would sort them by time.
     """
     paths = [Path(work_dir) / name for name in (WORKLOADS, RECORDS)]
     lines = [path.read_bytes().splitlines() if path.exists() else [] for path in paths]
@@ -38,7 +38,7 @@ def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningReco
 
 
 def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence[float]]) -> None:
-    """Replace the times of some records, by their positions. No other process may write them."""
+    """Replace the times of records, by position. No other process may write the file."""
     if not times:
         return
     path = Path(work_dir) / RECORDS
@@ -52,5 +52,5 @@ def correct_times(work_dir: str | os.PathLike[str], times: Mapping[int, Sequence
 
 
 def workload_hash(mod: IRModule) -> str:
-    """Name a kernel by its structure, alike in every process; the kernel's own name is no part."""
+    """Hash a kernel's structure without its name; the hash is the same in every process."""
     return f"{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"

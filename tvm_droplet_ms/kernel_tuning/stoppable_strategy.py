@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy that ends when rules say so, around any other."""
+"""A strategy that wraps another one and ends it by rules."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import mean, valid_secs
 
 OnBatch = Callable[[Sequence[RunnerResult]], None]
-"""Told the results of each batch."""
+"""Called with the results of each batch."""
 
 
 @dataclass
 class StopRules:
-    """The rules of one run, and what it has seen.
+    """The stop rules of one run, and its progress.
 
-    - ``is_due``: why the run should end now, from outside: its time, or a signal; empty while it
-      should not.
-    - ``patience``: trials without a gain after which to end; None for no limit.
-    - ``target_secs``: the time of the kernel at which to end; None for none.
-    - ``best_secs``: the best mean time before the run.
+    - ``is_due``: returns the external reason to end now, the time limit or a signal; empty if there
+      is none.
+    - ``patience``: end after this many trials without a gain; None for no limit.
+    - ``target_secs``: end when the kernel takes at most this many seconds; None for no limit.
+    - ``best_secs``: the best mean time, at first the best before the run.
     """
 
     is_due: Callable[[], str]
@@ -43,19 +43,19 @@ class StopRules:
     _failed: str = field(default="", init=False)
 
     def tell(self, times: Sequence[float | None]) -> None:
-        """Take the mean times of what was measured of a batch, None for failures, in seconds."""
+        """Take the mean times of a batch's measured candidates, in seconds; None for failures."""
         for secs in times:
             self.since_gain += 1
             if secs is not None and secs < self.best_secs:
                 self.best_secs, self.since_gain = secs, 0
 
     def fail(self, reason: str) -> None:
-        """End the run, because it cannot go on."""
+        """End the run, because it cannot continue."""
         self._failed = self._failed or reason
 
     @property
     def reason(self) -> str:
-        """The reason that the run should end now; empty while it should not."""
+        """The reason to end the run now; empty if there is none."""
         due = self._failed or self.is_due()
         if due:
             return due
@@ -70,8 +70,8 @@ class StopRules:
 class StoppableStrategy(PySearchStrategy):
     """Forwards to another strategy until its rules have a reason to end.
 
-    TVM ends a task whose strategy has no candidates (``task_scheduler.cc``). So a run ends after
-    the batch that is being measured, and no exception passes through TVM's C++.
+    TVM ends a task whose strategy returns no candidates (``task_scheduler.cc``). So a run ends
+    after the batch in progress, and no exception passes through TVM's C++.
     """
 
     def __init__(self, strategy: SearchStrategy, rules: StopRules, on_batch: OnBatch) -> None:
@@ -122,5 +122,5 @@ class StoppableStrategy(PySearchStrategy):
         self._on_batch(results)
 
     def clone(self) -> SearchStrategy:
-        """The same around a clone of the strategy."""
+        """Wrap a clone of the strategy, with the same rules."""
         return StoppableStrategy(self._strategy.clone(), self._rules, self._on_batch)

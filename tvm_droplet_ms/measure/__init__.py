@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring candidates without waste.
+"""Builds and measures candidates in long-lived worker processes.
 
 ``fast_measure`` makes a builder and a runner with the recommended settings. The other names are for
-callers who make their own, or who run other tasks in workers that stay up.
+callers who configure their own builder or runner, or who run other tasks in the worker pool.
 
-The names are imported when they are first used: the worker server imports this package, and must
-not import TVM for tasks that do not need it.
+The names are imported on first use: the worker server imports this package and must not import TVM
+for tasks that do not need it.
 """
 
 from typing import TYPE_CHECKING

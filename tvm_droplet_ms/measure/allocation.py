@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments that candidates are timed on: given ones, integers of 0, and random numbers.
+"""Allocates the arguments that candidates are timed on: given values, zeros, and random floats.
 
-TVM fills all arguments with random numbers, integers too. A kernel that takes them as indices then
-reads, or writes, where nothing is, and its process dies.
+TVM fills all arguments with random numbers, including integers. A kernel that uses these integers
+as indices then accesses memory out of bounds, and its process crashes.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ Fill = Callable[[Device, Any, int], Any]
 
 
 def is_integer(info: Any) -> bool:
-    """True if an argument, as ``ArgInfo.as_json`` gives it, holds integers or booleans."""
+    """True if an argument, in the format of ``ArgInfo.as_json``, holds integers or booleans."""
     return info[0] == "TENSOR" and str(info[1]) in _INTEGERS
 
 
@@ -34,7 +34,7 @@ def allocate_safely(
 ) -> list[list[Tensor]]:
     """Allocate sets of arguments; ``f_alloc_argument`` of a ``PromptRunner``.
 
-    Integers and booleans are 0, which is an index of every axis. Others are what ``fill`` gives.
+    Integers and booleans are 0, a valid index into every axis. ``fill`` allocates other arguments.
     """
 
     def allocate(info: Any) -> Tensor:
@@ -59,26 +59,26 @@ def allocate_safely_on_server(
 
 
 class GivenArguments:
-    """Allocates arguments some of whose values are given.
+    """Allocates arguments, some of them with given values.
 
-    A runner hands this object to its worker with every candidate, so that it names a file.
-    ``path``: the file, which is written. ``values``: the values, by the place of their argument.
-    Where a schedule lays an argument out anew, it is filled as the others are. Raises ``OSError``
-    if the file cannot be written.
+    A runner sends this object to its worker with every candidate, so the values are in a file.
+    ``path``: the file to write. ``values``: the values, by the position of their argument. An
+    argument whose layout the schedule changed is filled like the others. Raises ``OSError`` if the
+    file cannot be written.
     """
 
     def __init__(self, path: Path, values: Mapping[int, np.ndarray]) -> None:
         self._path = str(path)
         self._values = {place: (v.dtype, list(v.shape)) for place, v in values.items()}
         content: dict[str, Any] = {
-            # NumPy's files do not keep the types that NumPy lacks.
+            # NumPy's files do not preserve dtypes that NumPy lacks, such as bfloat16.
             str(place): np.frombuffer(value.tobytes(), np.uint8)
             for place, value in values.items()
         }
         np.savez(path, **content)
 
     def __call__(self, *arguments: Any) -> list[list[Tensor]]:
-        """Allocate arguments; see ``allocate_safely``. A server's session may come first."""
+        """Allocate arguments; see ``allocate_safely``. On a server, the session comes first."""
         *session, device, args_info, alloc_repeat = arguments
         allocate: Callable[..., Any] = allocate_safely_on_server if session else allocate_safely
         sets: list[list[Tensor]] = allocate(*session, device, args_info, alloc_repeat)

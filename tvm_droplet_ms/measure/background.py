@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures a batch while the next one is proposed, and builds none meanwhile.
+"""Measures a batch while the strategy proposes the next one.
 
-TVM's scheduler waits for a batch only where it asks for its results (``task_scheduler.cc``,
-``JoinRunningTask``). So the next batch, of another task, can be proposed while this one is
-measured. A proposal takes one CPU; builds take all, and would disturb what is timed.
+TVM's scheduler waits for a batch only when it needs the results (``task_scheduler.cc``,
+``JoinRunningTask``). So the next batch, of another task, can be proposed during the measurement. A
+proposal takes one CPU. Builds take all CPUs and would disturb the timings, so they wait.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ from .runner import PromptRunner, PromptRunnerFuture
 class BackgroundRunner(PyRunner):
     """A runner whose ``run`` returns at once.
 
-    ``runner``: measures, one batch after the other. ``failures``: the candidates of batches that
-    `runner` raised an error for, under "machinery"; those that it failed itself are in its
-    ``stats``.
+    ``runner``: measures one batch after the other. ``failures``: counts the candidates of batches
+    for which ``runner`` raised an error, under "machinery". ``runner.stats`` counts the candidates
+    that ``runner`` itself reported as failed.
     """
 
     def __init__(self, runner: PromptRunner) -> None:
@@ -46,11 +46,11 @@ class BackgroundRunner(PyRunner):
     ) -> None:
         try:
             results = [future.result() for future in self._runner.run(runner_inputs)]
-        # No code of a candidate runs in this process, so the fault is not a candidate's.
+        # Candidates do not run in this process, so the fault is not a candidate's.
         except Exception as error:
             failure = Failure("machinery", f"BackgroundRunner: {type(error).__name__}: {error}")
             self.failures[failure.kind] += len(runner_inputs)
-            # Empty times are those of a candidate that was not measured (``failures.py``).
+            # Empty times mark a candidate that was not measured (``failures.py``).
             results = [RunnerResult([], str(failure)) for _ in runner_inputs]
         except BaseException as error:
             for future in futures:
@@ -60,23 +60,23 @@ class BackgroundRunner(PyRunner):
             future.set_result(result)
 
     def wait(self) -> None:
-        """Wait until nothing is measured."""
+        """Wait for the measurements to finish."""
         if self._last is not None:
             self._last.exception()
 
     def end_by(self, moment: float) -> None:
-        """Limit the candidates that are begun from now on; see ``WorkerPool.end_by``."""
+        """Set a deadline for candidates that start from now on; see ``WorkerPool.end_by``."""
         self._runner.end_by(moment)
 
     def close(self) -> None:
-        """End the worker; candidates that it has not measured fail."""
+        """End the worker; unmeasured candidates fail."""
         self._runner.close()
         self._thread.shutdown()
 
 
 @derived_object
 class PatientBuilder(PyBuilder):
-    """A builder that begins a batch when nothing is measured."""
+    """A builder that starts a batch only while no measurement runs."""
 
     def __init__(self, builder: WarmBuilder, runner: BackgroundRunner) -> None:
         super().__init__()
@@ -84,12 +84,12 @@ class PatientBuilder(PyBuilder):
         self._runner = runner
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """Wait for the measurements, and build a batch."""
+        """Wait for the measurements, then build a batch."""
         self._runner.wait()
         return self._builder.build(build_inputs)
 
     def end_by(self, moment: float) -> None:
-        """Limit the builds that are begun from now on; see ``WorkerPool.end_by``."""
+        """Set a deadline for builds that start from now on; see ``WorkerPool.end_by``."""
         self._builder.end_by(moment)
 
     def close(self) -> None:

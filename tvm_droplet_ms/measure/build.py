@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build and export of a candidate, in a worker."""
+"""Builds and exports a candidate, in a worker."""
 
 import os
 import tempfile
@@ -21,10 +21,10 @@ def build_scheduled(
     """Build a scheduled module.
 
     Like ``default_build`` (``meta_schedule/builder/local_builder.py``), but imports only the tensor
-    intrinsics of the target's backend. Those of every backend take 14 to 20 s.
-    Most builds need none: ``tensorize`` put an intrinsic's implementation into the module when it
-    was scheduled. CUDA's ``mma_store`` looks up a function that its intrinsics register.
-    ``_params`` are ignored, as ``default_build`` does. TVM's errors are passed on.
+    intrinsics of the target's backend. Importing the intrinsics of all backends takes 14 to 20 s.
+    Most builds need none: ``tensorize`` put the intrinsic's implementation into the module during
+    scheduling. But CUDA's ``mma_store`` looks up a function that its intrinsics register.
+    ``_params`` are ignored, as in ``default_build``. TVM's errors propagate.
     """
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
     from tvm.tirx import build
@@ -33,25 +33,25 @@ def build_scheduled(
     if target.kind.name == "llvm":
         mod = RoundVectors(target)(KeepTiles()(PrefetchWeights()(mod)))
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
-    # CUDA's compiler callback asks the current target for the architecture, and without one the
-    # device. A device's driver reserves more addresses than a worker of the builder may have.
+    # CUDA's compiler callback reads the architecture from the current target, or else from the
+    # device. The device's driver reserves more address space than a build worker may use.
     with target:
         return build(mod, target=without_loop_vectorizer(target))
 
 
 def source_of(mod: IRModule, target: Target) -> str:
-    """Build a scheduled module for its code: LLVM's, or for a GPU that of the kernels alone."""
+    """Build a scheduled module and return its LLVM IR, or for a GPU the source of its kernels."""
     module = build_scheduled(mod, target)
     if target.kind.name == "llvm":
         return str(module.inspect_source("ll"))
-    # A library that was exported and loaded no longer has it.
+    # An exported and reloaded library no longer has the source.
     return "\n".join(str(kernels.inspect_source(kernels.kind)) for kernels in module.imports)
 
 
 def export_tar(module: Module) -> str:
-    """Export a module as object files, to be linked by the machine that loads them.
+    """Export a module as object files, which the loading machine links.
 
-    Returns the path, in the candidate's folder, which is the temporary directory of a build.
+    Returns the path, in the candidate's folder: the temporary directory of the build.
     """
     from tvm.support.tar import tar
 
@@ -63,20 +63,20 @@ def export_tar(module: Module) -> str:
 def export_shared_library(module: Module) -> str:
     """Export a module as a shared library for this machine, which loads without linking.
 
-    Returns the path, as of ``export_tar``.
+    Returns the path, as ``export_tar`` does.
     """
     path = os.path.join(tempfile.gettempdir(), "module.so")
-    # Without C++'s library and start-up files the linker takes a third of the time. Without the
-    # mathematical one, functions are bound to its oldest versions: ``expf`` takes twice as long.
+    # Without the C++ library and start-up files, linking takes a third of the time. Without
+    # ``-lm``, math functions bind to their oldest versions: ``expf`` takes twice as long.
     module.export_library(path, options=["-nostdlib", "-Wl,--no-as-needed", "-lm"])
     return path
 
 
 def prepare_to_build(target: Target | None = None) -> None:
-    """Build a small module, so that forked workers find everything for building initialized.
+    """Build a small module, so that forked workers start with the compiler initialized.
 
-    ``target``: that of their builds, if it is known: a GPU's tensor intrinsics take seconds to
-    import, and each worker would import them before its first build.
+    ``target``: the target of the builds, if known. Importing a GPU's tensor intrinsics takes
+    seconds, and otherwise each worker would import them before its first build.
     """
     from tvm import te
 

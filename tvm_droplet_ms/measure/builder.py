@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A builder with worker processes that stay up."""
+"""A builder with long-lived worker processes."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
 ExportFunction = Callable[[Module], str]
 
 _MEMORY_FOLDER = "/dev/shm"
-"""A file system in memory, with room for a folder when the disk is full."""
+"""An in-memory file system, which has room for a folder when the disk is full."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A started build and its folder; without a folder it has failed already."""
+    """A started build and its folder; an empty folder means that the build has failed."""
 
     build_input: BuilderInput
     folder: str
@@ -54,52 +54,52 @@ class _Pending:
 
 @derived_object
 class WarmBuilder(PyBuilder):
-    """A builder with worker processes that are started once and stay up.
+    """A builder whose worker processes start once and keep running.
 
-    TVM's ``LocalBuilder`` starts new processes for every batch, and each of them imports TVM and
-    the tensor intrinsics of every backend before its first build. Here a program of its own imports
-    TVM once, without those, and forks the workers. A build that raises, hangs, crashes or takes
-    too much memory costs that candidate a worded failure, and its worker is replaced.
+    TVM's ``LocalBuilder`` starts new processes for every batch. Each process imports TVM and the
+    tensor intrinsics of every backend before its first build. Here a separate program imports TVM
+    once, without the intrinsics, and forks the workers. If a build raises, hangs, crashes or takes
+    too much memory, the candidate fails with a message, and the worker is replaced.
 
-    A failure of the machinery, such as a full disk, is not the candidate's: the candidate is tried
-    once more. If that fails too, the error message begins with ``MACHINERY_FAILURE``; TVM's
-    database then holds the candidate as failed, unless the builder is ``paired``.
+    A machinery failure, such as a full disk, is not the candidate's fault: the builder tries the
+    candidate once more. If that fails too, the error message begins with ``MACHINERY_FAILURE``.
+    TVM's database then records the candidate as failed, unless the builder is ``paired``.
 
-    Every candidate has a private folder, which is the temporary directory of its build; TVM deletes
-    the folder once the candidate is measured. A folder whose build fails is deleted at once, and
-    all of them when the builder ends: with ``close``, with the object, at the interpreter's exit,
+    Every candidate has a private folder, which is the temporary directory of its build. TVM deletes
+    the folder once the candidate is measured. The builder deletes the folder of a failed build at
+    once. It deletes all folders when it ends: with ``close``, with the object, at interpreter exit,
     and when the process is killed.
 
     Parameters
     ----------
     max_workers : int | None
-        The number of worker processes. Defaults to the number of CPUs that they may use.
+        The number of worker processes. Defaults to the number of CPUs that the workers may use.
     timeout_sec : float
-        The seconds that one build may take, from when a worker begins it.
+        The time limit of one build in seconds, from when a worker starts it.
     f_build : str | Callable[[IRModule, Target, dict[str, Tensor] | None], Module] | None
-        The build function or the name of a global one. Defaults to what TVM's ``default_build``
-        does, without its import of all tensor intrinsics.
+        The build function, or the name of a global function. Defaults to ``build_scheduled``: TVM's
+        ``default_build`` without its import of all tensor intrinsics.
     f_export : str | Callable[[Module], str] | None
-        The export function or the name of a global one; returns the path of the artifact. Defaults
-        to a tar of object files, as TVM's does, which both local and RPC runners load.
+        The export function, or the name of a global function; returns the path of the artifact. By
+        default it exports a tar of object files, as TVM does. Local and RPC runners load it.
     initializer : Callable[[], None] | None
-        A function that every worker calls before its first build, such as one that registers global
+        A function that every worker calls before its first build, for example to register global
         functions.
     max_builds : int
         The number of builds after which a worker is replaced; 0 for never.
     max_growth_mb : int
-        The growth of a worker's memory at which it is replaced, in MiB.
+        The memory growth in MiB at which a worker is replaced.
     memory_limit_mb : int | None
-        The address space that a worker may use, in MiB. Defaults to the machine's memory divided by
-        the workers, and at least 4096.
+        The address space limit of a worker, in MiB. Defaults to the machine's memory divided by the
+        number of workers, but at least 4096.
     target : Target | None
-        The target of all builds, where it is known before the first: what its workers need is
-        imported once, and not in each of them.
+        The target of all builds, if known in advance. Its tensor intrinsics are then imported once
+        and not in every worker.
     cpus : frozenset[int] | None
         The CPUs that builds may run on; None for all.
     paired : bool
-        The runner is a ``PromptRunner``. A failure of the machinery then reaches it as the path of
-        an artifact that does not exist (``failures.py``), so that TVM's database does not hold the
+        Whether the runner is a ``PromptRunner``. A machinery failure then reaches the runner as the
+        path of a nonexistent artifact (``failures.py``), so that TVM's database does not record the
         candidate as failed.
 
     Raises
@@ -107,7 +107,7 @@ class WarmBuilder(PyBuilder):
     TypeError
         If a function cannot be pickled for the workers.
     ValueError
-        If a number is out of range, or a flag is no bool.
+        If a number is out of range, or a flag is not a bool.
     TaskFailed
         If the initializer raises or a function's name is not registered in the workers.
     RuntimeError
@@ -160,7 +160,7 @@ class WarmBuilder(PyBuilder):
         try:
             pending = [self._begin(build_input) for build_input in build_inputs]
             outcomes = [(build, _outcome(build)) for build in pending]
-            # All are restarted before the first wait, so that they are built in parallel.
+            # Restart all before waiting for any, so that they are built in parallel.
             pending = [self._begin_again(*pair) for pair in outcomes]
             return [self._result(build) for build in pending]
         except KeyboardInterrupt:
@@ -170,7 +170,7 @@ class WarmBuilder(PyBuilder):
             self.stats.wall_secs += time.perf_counter() - start
 
     def end_by(self, moment: float) -> None:
-        """Limit the builds that are begun from now on; see ``WorkerPool.end_by``."""
+        """Set a deadline for builds that start from now on; see ``WorkerPool.end_by``."""
         self._pool.end_by(moment)
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class WarmBuilder(PyBuilder):
         self._pool.close()
 
     def _begin(self, build_input: BuilderInput, folder: str = "") -> _Pending:
-        """Send a build to the workers; if that fails, the build fails."""
+        """Submit a build to the workers; if that raises, the build fails."""
         future: Future[_Built] = Future()
         params = build_input.params
         try:
@@ -208,7 +208,7 @@ class WarmBuilder(PyBuilder):
         return self._begin(pending.build_input, pending.folder)
 
     def _empty_folder(self, folder: str) -> str:
-        """A new folder, or the emptied folder of an earlier build."""
+        """Make a new folder, or empty the folder of an earlier build."""
         directory = self._pool.directory
         os.makedirs(directory, exist_ok=True)
         if not folder:
@@ -227,7 +227,7 @@ class WarmBuilder(PyBuilder):
         self.stats.failures[outcome.kind] += 1
         outcome = Failure(outcome.kind, f"WarmBuilder: {outcome.message}")
         if self.paired and outcome.is_machinery:
-            # TVM deletes the folder of each path, and raises where there is none.
+            # TVM deletes the folder of each path, and raises if the folder is missing.
             folder = pending.folder if os.path.isdir(pending.folder) else _new_folder()
             if folder:
                 return BuilderResult(failure_path(folder, outcome), None)
@@ -236,7 +236,7 @@ class WarmBuilder(PyBuilder):
 
 
 def _outcome(pending: _Pending) -> _Built | Failure:
-    """Wait for a build."""
+    """Wait for a build and return its result or its failure."""
     try:
         return pending.future.result()
     except TaskFailed as error:
@@ -244,9 +244,9 @@ def _outcome(pending: _Pending) -> _Built | Failure:
 
 
 def _new_folder() -> str:
-    """A folder outside the builder's directory, which may be gone or full; empty if there is none.
+    """Make a folder outside the builder's directory, which may be gone or full.
 
-    TVM deletes it after the batch.
+    TVM deletes the folder after the batch. Returns an empty string if no folder can be made.
     """
     for place in (tempfile.gettempdir(), _MEMORY_FOLDER):
         try:
@@ -264,7 +264,7 @@ def _build_and_export(
     params: bytearray | None,
     folder: str,
 ) -> _Built:
-    # The files of a build that is killed, and those of its linker, stay within the folder.
+    # Keep temporary files of the build and its linker in the folder, even if the build is killed.
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     build = get_global_func_with_default_on_worker(f_build, build_scheduled)
     export = get_global_func_with_default_on_worker(f_export, export_tar)
@@ -273,6 +273,6 @@ def _build_and_export(
     built = time.perf_counter()
     path = str(export(module))
     exported = time.perf_counter()
-    if os.path.isdir(os.path.dirname(path)):  # It may be a path on a remote device.
+    if os.path.isdir(os.path.dirname(path)):  # The path may be on a remote device.
         write_task(os.path.dirname(path), task_signature(mod, target))
     return _Built(path, built - start, exported - built)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules by which a runner spends its time on the best candidates, wherever they run."""
+"""Rules that make a runner spend its time on the best candidates, here or on servers."""
 
 import math
 import os
@@ -19,15 +19,15 @@ from .task_signature import arguments_signature, read_task
 from .timing import Timing, TimingConfig
 
 LOAD_SECS = 10.0
-"""Seconds for loading a candidate and allocating its arguments."""
+"""Seconds allowed for loading a candidate and allocating its arguments."""
 
 SLACK = 2.0
-"""The factor by which a candidate may take longer than computed: the machine may be busy."""
+"""Safety factor on the computed time of a candidate: the machine may be busy."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate and its future result; ``args_info`` is as ``ArgInfo.as_json`` gives it."""
+    """A candidate and its future result; ``args_info`` is in the format of ``ArgInfo.as_json``."""
 
     path: str
     device_type: str
@@ -36,7 +36,7 @@ class Candidate:
 
     @staticmethod
     def from_input(runner_input: RunnerInput) -> "Candidate":
-        """The candidate of TVM's input."""
+        """Make a candidate from a ``RunnerInput`` of TVM."""
         return Candidate(
             str(runner_input.artifact_path),
             str(runner_input.device_type),
@@ -50,7 +50,7 @@ class Candidate:
 
 
 class TimesCandidates(Protocol):
-    """Times a candidate once, in a worker of this machine or on another one."""
+    """Times a candidate once, in a worker of this machine or on a server."""
 
     def __call__(
         self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
@@ -60,9 +60,9 @@ class TimesCandidates(Protocol):
 
 
 class CandidateTimer:
-    """Times candidates, and repeats those that are near the best of their task.
+    """Times candidates, and repeats candidates near the best of their task.
 
-    ``name``: the runner's name, with which messages begin. ``times``: times a candidate once.
+    ``name``: the runner's name, the prefix of messages. ``times``: times a candidate once.
     """
 
     def __init__(self, name: str, config: TimingConfig, times: TimesCandidates) -> None:
@@ -76,12 +76,12 @@ class CandidateTimer:
     def measure(
         self, candidate: Candidate, is_closed: Callable[[], bool] = lambda: False
     ) -> RunnerResult:
-        """Measure a candidate, unless the runner is closed. May be called by several threads."""
+        """Measure a candidate, unless the runner is closed. Several threads may call this."""
         start = time.perf_counter()
         try:
             outcome = self._outcome(candidate, is_closed)
         except Exception as error:
-            # No code of the candidate runs in this process, so the fault is not its own.
+            # The candidate does not run in this process, so the fault is not the candidate's.
             outcome = Failure("machinery", f"{self._name}: {type(error).__name__}: {error}")
         with self._lock:
             self.stats.runs += 1
@@ -91,15 +91,15 @@ class CandidateTimer:
         return RunnerResult(outcome.secs, None)
 
     def failed(self, failure: Failure) -> RunnerResult:
-        """Count a candidate that was not measured; returns its result, see ``failures.py``."""
+        """Count a candidate that was not measured and return its result; see ``failures.py``."""
         with self._lock:
             self.stats.failures[failure.kind] += 1
         return RunnerResult([] if failure.is_machinery else None, str(failure))
 
     def time_limit(self, best: float) -> float:
-        """The seconds that a candidate may take, given the best time of its task so far.
+        """Return the time limit of a candidate in seconds, given the best time of its task so far.
 
-        What takes longer than the slowest candidate that is not hopeless is killed before
+        The limit suffices for the slowest candidate that is not hopeless. It is at most
         ``timeout_sec``.
         """
         config, evaluator = self._config, self._config.evaluator
@@ -144,7 +144,7 @@ class CandidateTimer:
         return outcome
 
     def _time_in_processes(self, candidate: Candidate, best: float) -> Timing | Failure:
-        """Time a candidate, and if it is near the best, in a fresh process too."""
+        """Time a candidate; if it is near the best, time it in a fresh process too."""
         limit, repeats = self.time_limit(best), self._config.near_best_repeats
         config = replace(self._config, near_best_repeats=repeats - repeats // 2)
         first = self._times(limit, config, candidate, best, fresh=False)
@@ -158,11 +158,11 @@ class CandidateTimer:
             evaluator=self._config.evaluator._replace(repeat=1),
             near_best_repeats=missing,
         )
-        # As if there were no best: it is not given up any more.
+        # An infinite best time, because the candidate must not be given up any more.
         limit = self.time_limit(math.inf)
         second = self._times(limit, config, candidate, math.inf, fresh=True)
         if isinstance(second, Failure):
-            # The time of the run was over: the first times hold.
+            # "closed" means that the run's time was over: keep the first times.
             return first if second.kind == "closed" else second
         return Timing(
             [*first.secs, *second.secs],

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures as values, attributed to the candidate or to the machinery.
 
-A candidate that cannot be built, crashes or takes too long has failed, and need not be tried again.
-A full disk, a worker process that cannot be forked or a builder that was closed says nothing about
-the candidate. ``WarmBuilder`` and ``PromptRunner`` try such a candidate once more, and report it as
-not measured if that fails too:
+A candidate that cannot be built, crashes or takes too long has failed and is not tried again. A
+full disk, a worker process that cannot be forked or a closed builder says nothing about the
+candidate. ``WarmBuilder`` and ``PromptRunner`` try such a candidate once more. If that fails too,
+they report it as not measured:
 
 - The runner's result has an ``error_msg`` that begins with ``MACHINERY_FAILURE``, and ``run_secs``
   that are empty but not None.
-- TVM's ``AddToDatabase`` stores these empty ``run_secs`` as they are (``add_to_database.cc``), and
-  1e10 only where ``run_secs`` is None. ``get_top_k`` and ``query_*`` skip such a record
-  (``TuningRecordNode::IsValid`` in ``database.cc``), and a resumed run can tell it from the record
-  of a failed candidate.
+- TVM's ``AddToDatabase`` stores these empty ``run_secs`` unchanged (``add_to_database.cc``). It
+  stores 1e10 only if ``run_secs`` is None. ``get_top_k`` and ``query_*`` skip a record with empty
+  ``run_secs`` (``TuningRecordNode::IsValid`` in ``database.cc``), and a resumed run can distinguish
+  it from the record of a failed candidate.
 - TVM turns a builder's ``error_msg`` into a runner's result without ``run_secs``. So a builder that
-  is paired with a ``PromptRunner`` hands the failure on as the path of an artifact that does not
-  exist (``failure_path``).
+  is paired with a ``PromptRunner`` passes the failure on as the path of a nonexistent artifact
+  (``failure_path``).
 
-This file imports nothing of the package, so that anyone can use it.
+This file imports nothing from the package, so that every module can import it.
 """
 
 import os
@@ -26,7 +26,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 FailureKind = Literal["error", "timeout", "crash", "invalid time", "machinery", "closed"]
-"""Kinds of failure: the last two are the machinery's, all others the candidate's."""
+"""Kinds of failure. The last two are the machinery's fault, all others the candidate's."""
 
 MACHINERY_FAILURE = "machinery failure: "
 """Prefix of the error message of a candidate that the machinery failed to measure."""
@@ -39,14 +39,14 @@ _MACHINERY_KINDS = ("machinery", "closed")
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a task has no result.
+    """The reason that a task has no result.
 
     Parameters
     ----------
     kind : FailureKind
-        - "error": it raised an exception.
-        - "timeout": it was killed at its time limit.
-        - "crash": its process ended.
+        - "error": the task raised an exception.
+        - "timeout": the task was killed at its time limit.
+        - "crash": the task's process ended.
         - "invalid time": a measured time was not a positive number.
         - "machinery": the machinery failed; another try may succeed.
         - "closed": the builder or the runner was closed; another try would start it again.
@@ -59,7 +59,7 @@ class Failure:
 
     @property
     def is_machinery(self) -> bool:
-        """True if the machinery failed and not the candidate."""
+        """True if the machinery failed, not the candidate."""
         return self.kind in _MACHINERY_KINDS
 
     def __str__(self) -> str:
@@ -70,24 +70,24 @@ class Failure:
 def is_machinery_failure(error_msg: str | None) -> bool:
     """True if the error message of a builder's or a runner's result names a machinery failure.
 
-    The candidate was not measured then, and must not be counted as failed. Another runner's message
-    may quote the prefix further on.
+    Such a candidate was not measured and must not count as failed. The prefix may stand anywhere in
+    the message, because another runner may quote it.
     """
     return error_msg is not None and MACHINERY_FAILURE in error_msg
 
 
 def is_unmeasured(run_secs: Sequence[object] | None) -> bool:
-    """True if the times of a record, empty but not None, are those of a machinery failure."""
+    """True if the times of a record are empty but not None, which marks a machinery failure."""
     return run_secs is not None and len(run_secs) == 0
 
 
 def failure_path(folder: str, failure: Failure) -> str:
-    """A path of no file in a folder, which TVM deletes, that tells a failure to a runner."""
+    """Encode a failure for a runner as a nonexistent path in a folder that TVM deletes."""
     return os.path.join(folder, quote(str(failure), safe=" :,;='()[]"))
 
 
 def failure_at(path: str) -> Failure | None:
-    """The failure that ``failure_path`` put in a path; None for the path of an artifact."""
+    """Decode the failure in a path from ``failure_path``; None for the path of an artifact."""
     message = unquote(os.path.basename(path))
     if not message.startswith(MACHINERY_FAILURE):
         return None

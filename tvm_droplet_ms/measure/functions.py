@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the user's functions before the first batch."""
+"""Checks the user's functions before the first batch."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +15,10 @@ def check_functions(
     initializer: Callable[[], None] | None,
     functions: Sequence[str | Callable[..., Any] | None],
 ) -> None:
-    """Check that the workers have the functions to call; close the pool if not.
+    """Check that the workers can call the functions; close the pool if not.
 
     Raises ``TypeError`` if a function cannot be pickled. Raises ``TaskFailed`` if the initializer
-    raises, or has registered no function of a name in a worker.
+    raises, or a function's name is not registered in the worker.
     """
     names = [function for function in functions if isinstance(function, str)]
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raise an explained error on systems other than Linux."""
+"""Raises an error with an explanation on systems other than Linux."""
 
 import sys
 

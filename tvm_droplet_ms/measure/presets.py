@@ -29,7 +29,7 @@ def fast_measure(
 ) -> dict[str, Any]:
     """Make a builder and a runner for a device of this machine.
 
-    As in ``ms.tune_tir(mod, target, work_dir, 300, **fast_measure(target))``. Also calls
+    Use it as in ``ms.tune_tir(mod, target, work_dir, 300, **fast_measure(target))``. It also calls
     ``fast_start``, which lasts until ``tvm_droplet_ms.compat.restore()`` or the end of the process.
 
     Parameters
@@ -39,15 +39,15 @@ def fast_measure(
     max_workers : int | None
         The number of build processes. Defaults to the number of logical CPUs that builds may use.
     timeout_sec : float
-        The seconds that one build, and that one measurement, may take.
+        The time limit of one build and of one measurement, in seconds.
     evaluator_config : EvaluatorConfig | None
-        Defaults to repeats of 20 ms: one, or five where a candidate is near the best of its task.
-        TVM's default is one of 100 ms for each candidate.
+        Defaults to one repeat of 20 ms, or five repeats for a candidate near the best of its task.
+        TVM's default is one repeat of 100 ms for each candidate.
     f_alloc_argument, f_run_evaluator : str | Callable | None
-        Allocates arguments, and runs the evaluator; as of ``PromptRunner``.
+        Functions that allocate arguments and run the evaluator; see ``PromptRunner``.
     process_wide : bool
-        Whether to call ``fast_start``. False is for libraries, which tune inside ``with
-        tvm_droplet_ms.compat.fast_tune_contexts():`` and leave TVM as it was.
+        Whether to call ``fast_start``. Libraries pass False: they tune inside ``with
+        tvm_droplet_ms.compat.fast_tune_contexts():`` and leave TVM unchanged.
 
     Returns
     -------
@@ -57,8 +57,8 @@ def fast_measure(
     Raises
     ------
     ValueError
-        If TVM does not know the target, this machine lacks vector extensions of it, or a number is
-        out of range, or a flag is no bool.
+        If TVM does not know the target, this machine lacks vector extensions of the target, a
+        number is out of range, or a flag is not a bool.
     RuntimeError
         If this is not Linux.
     """

@@ -26,7 +26,7 @@ from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, t
 
 @derived_object
 class PromptRunnerFuture(PyRunnerFuture):
-    """The future result of a candidate, as TVM asks for it."""
+    """The future result of a candidate, in TVM's interface."""
 
     def __init__(self, future: "Future[RunnerResult]") -> None:
         super().__init__()
@@ -45,35 +45,34 @@ class PromptRunnerFuture(PyRunnerFuture):
 class PromptRunner(PyRunner):
     """A runner for the devices of this machine that spends its time on the best candidates.
 
-    TVM's ``LocalRunner`` times a kernel that is a hundred times too slow for as long as the best.
-    This one knows the best time of the task and
+    TVM's ``LocalRunner`` spends as much time on a kernel that is a hundred times too slow as on the
+    best one. ``PromptRunner`` knows the best time of the task and
 
     - gives up on a candidate once one timed call took more than ``hopeless`` times the best: it
       returns that one time;
-    - times the others as the evaluator's configuration says, as ``LocalRunner`` does;
-    - repeats those within ``near_best`` times the best, on newly allocated arguments each time,
-      until there are ``near_best_repeats``; half of them in a fresh process, because some kernels
-      are up to 1.6 times as fast in one process as in another, and the luckiest would win.
+    - times the other candidates by the evaluator's configuration, as ``LocalRunner`` does;
+    - repeats candidates within ``near_best`` times the best until they have ``near_best_repeats``
+      repeats, each on newly allocated arguments. Half of the repeats run in a fresh process: some
+      kernels are up to 1.6 times as fast in one process as in another, and the luckiest would win.
 
-    So ``run_secs`` of its results differ in length; each entry is a repeat that was taken.
-    Candidates run one after the other in a worker that stays up, apart from this process. A
-    candidate that raises, hangs or crashes is a worded failure, and so is one whose time is not a
-    positive number: TVM's JSON database cannot be opened again once it holds a NaN, and ranks a
-    zero first for ever.
+    So the ``run_secs`` of results differ in length; each entry is one repeat. Candidates run one
+    after the other in a long-lived worker process. A candidate that raises, hangs or crashes fails
+    with a message. So does a candidate whose time is not a positive number: TVM cannot reopen a
+    JSON database that holds a NaN, and it ranks a time of zero first forever.
 
-    A failure of the machinery is not the candidate's: the candidate is tried once more. If that
-    fails too, its result has an ``error_msg`` that begins with ``MACHINERY_FAILURE``, and
-    ``run_secs`` that are empty but not None, so that TVM's database does not hold the candidate as
-    failed (``failures.py``). TVM's own cost models still learn from it as from a failed candidate.
+    A machinery failure is not the candidate's fault: the runner tries the candidate once more. If
+    that fails too, the result has an ``error_msg`` that begins with ``MACHINERY_FAILURE``, and
+    ``run_secs`` that are empty but not None, so that TVM's database does not record the candidate
+    as failed (``failures.py``). TVM's own cost models still treat it as a failed candidate.
 
-    TVM does not tell a runner which task a candidate belongs to. The runner goes by the candidate's
-    arguments and, if a ``WarmBuilder`` built it, by the operations in its module
+    TVM does not tell a runner which task a candidate belongs to. The runner identifies the task by
+    the candidate's arguments and, if a ``WarmBuilder`` built it, by the operations in its module
     (``task_signature``).
 
     Parameters
     ----------
     timeout_sec : float
-        The most seconds that one candidate may take; see ``time_limit``.
+        The time limit of one candidate, in seconds; see ``time_limit``.
     evaluator_config : EvaluatorConfig | None
         Defaults to TVM's: ``number=3, repeat=1, min_repeat_ms=100``.
     cooldown_sec : float
@@ -81,17 +80,17 @@ class PromptRunner(PyRunner):
     alloc_repeat : int
         The number of times to allocate the arguments of each candidate.
     f_alloc_argument, f_run_evaluator, f_cleanup : str | Callable | None
-        As of ``LocalRunner``: a function or the name of a global one. ``f_run_evaluator`` is called
-        more than once for a candidate, with configurations of different length.
+        A function, or the name of a global function, as in ``LocalRunner``. ``f_run_evaluator`` is
+        called several times for a candidate, with different numbers of calls and repeats.
     initializer : Callable[[], None] | None
         A function that the worker calls before its first candidate.
     hopeless : float
-        A candidate is given up if one call takes more than this many times the best time; infinity
-        for never.
+        Give up a candidate if one call takes more than this many times the best time; infinity for
+        never.
     near_best : float
-        A candidate is repeated if its time is at most this many times the best time.
+        Repeat a candidate if its time is at most this many times the best time.
     near_best_repeats : int
-        The least number of repeats that it then has. An estimate of the noise needs two.
+        Minimum number of repeats of a candidate near the best. A noise estimate needs two.
     cpus : frozenset[int] | None
         The CPUs that candidates run on; None for all.
 
@@ -142,7 +141,7 @@ class PromptRunner(PyRunner):
         self._pool = WorkerPool(
             1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
         )
-        # A method of this object would keep it, and so the worker, alive.
+        # A bound method would keep this object, and so the worker, alive.
         times = partial(_time_in_worker, self._pool)
         self._timer = CandidateTimer("PromptRunner", self.config, times)
         self.stats = self._timer.stats
@@ -162,15 +161,15 @@ class PromptRunner(PyRunner):
         return [PromptRunnerFuture(item.future) for item in items]
 
     def time_limit(self, best: float) -> float:
-        """The seconds that a candidate may take; see ``CandidateTimer.time_limit``."""
+        """Return the time limit of a candidate; see ``CandidateTimer.time_limit``."""
         return self._timer.time_limit(best)
 
     def end_by(self, moment: float) -> None:
-        """Limit the candidates that are begun from now on; see ``WorkerPool.end_by``."""
+        """Set a deadline for candidates that start from now on; see ``WorkerPool.end_by``."""
         self._pool.end_by(moment)
 
     def close(self) -> None:
-        """End the worker; candidates that it has not measured fail. Another batch restarts it."""
+        """End the worker; unmeasured candidates fail. Another batch restarts the worker."""
         self._closed.set()
         self._pool.close()
 

@@ -12,16 +12,16 @@ class BuildStats:
     Parameters
     ----------
     builds : int
-        The candidates that it was given.
+        Candidates that the builder received.
     retries : int
-        The candidates that it tried once more after a failure of the machinery.
+        Candidates that it tried once more after a machinery failure.
     failures : Counter[str]
-        The candidates that failed in the end, by kind: "error", "timeout", "crash", and
-        "machinery" or "closed" where the machinery failed.
+        Candidates that failed in the end, by kind: "error", "timeout", "crash", or for machinery
+        failures "machinery" and "closed".
     build_secs, export_secs : float
-        The seconds that the workers spent building and exporting the successful candidates.
+        Seconds that the workers spent building and exporting the successful candidates.
     wall_secs : float
-        The seconds for which TVM waited for builds.
+        Seconds that TVM waited for builds.
     """
 
     builds: int = 0
@@ -39,20 +39,19 @@ class RunStats:
     Parameters
     ----------
     runs : int
-        The candidates that it was given.
+        Candidates that the runner received.
     retries : int
-        The candidates that it tried once more after a failure of the machinery.
+        Candidates that it tried once more after a machinery failure.
     hopeless, near_best : int
-        The candidates that it gave up after one call, and those that it repeated for being near the
-        best.
+        Candidates that it gave up after one call, and candidates near the best that it repeated.
     failures : Counter[str]
-        The candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time",
-        and "machinery" or "closed" where the machinery failed, the builder's included.
+        Candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time", or
+        for machinery failures, the builder's included, "machinery" and "closed".
     load_secs, timing_secs : float
-        The seconds that its worker spent loading candidates, and filling their arguments and
-        running them.
+        Seconds that the worker spent loading candidates, and seconds that it spent filling their
+        arguments and running them.
     wall_secs : float
-        The seconds that measuring took.
+        Seconds that measuring took.
     process : int | None
         The id of the worker process that timed the last candidate; None before the first.
     """

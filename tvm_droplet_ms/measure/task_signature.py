@@ -17,28 +17,28 @@ from tvm.target import Target
 _OPERATIONS = (Add, Call, Cast, Div, Max, Min, Mul, Select, Sub)
 
 _OUR_MARKS = "tvm_droplet_ms."
-"""Begins the attributes by which this package tells kernels apart that are timed in other ways."""
+"""Prefix of the function attributes that mark kernels which this package times differently."""
 
 _FILE = "task"
 
 
 def write_task(folder: str, signature: str) -> None:
-    """Leave the signature of a candidate's task in its folder, for the runner."""
+    """Write the signature of a candidate's task to its folder, for the runner."""
     Path(folder, _FILE).write_text(signature)
 
 
 def read_task(folder: str) -> str:
-    """The signature in a candidate's folder; empty where another builder made the artifact."""
+    """Read the signature in a candidate's folder; empty if another builder made the artifact."""
     path = Path(folder, _FILE)
     return path.read_text() if path.is_file() else ""
 
 
 def arguments_signature(args_info: Sequence[Any]) -> str:
-    """The part of a candidate's arguments that no schedule changes.
+    """Return the properties of a candidate's arguments that no schedule changes.
 
-    ``args_info``: the arguments, as ``ArgInfo.as_json`` gives them. Returns the type and the number
-    of elements of each, and the shape of the last one, the output. A schedule may change the layout
-    of weights (``layout_free_buffers``), and so their shape.
+    ``args_info``: the arguments, in the format of ``ArgInfo.as_json``. Returns the type and the
+    number of elements of each argument, and the shape of the last argument, the output. A schedule
+    may change the layout of weights (``layout_free_buffers``), and so their shape.
     """
     sizes = [(str(dtype), prod(map(int, shape))) for _, dtype, shape in args_info]
     output = [int(extent) for extent in args_info[-1][2]] if args_info else []
@@ -50,18 +50,17 @@ def task_signature(mod: IRModule, target: Target) -> str:
 
     MetaSchedule tells neither its builder nor its runner which task a candidate belongs to. The
     signature covers the target, the functions' names and marks, and the kinds of floating-point
-    operation in them. Candidates of one task have different signatures only where an intrinsic
-    replaced operations. Two tasks with equal arguments, which the runner knows too, share a
-    signature if they compute with the same floating-point operations, or with integers only. The
-    runner may then give up the slower task's candidates after one call. Returns a hash, the same in
-    every process.
+    operations in them. Candidates of one task have different signatures only if an intrinsic
+    replaced operations. The runner also compares the arguments. It cannot distinguish two tasks
+    with equal arguments that use the same floating-point operations, or only integers, and may then
+    give up the slower task's candidates after one call. The hash is the same in every process.
     """
     functions = []
     for variable, function in mod.functions.items():
         operations: set[str] = set()
 
         def add(node: Any, operations: set[str] = operations) -> None:
-            # Integers are left out: a schedule also computes its indices with them.
+            # Skip integer operations: a schedule also computes indices with them.
             if str(node.ty).startswith(("float", "bfloat")):
                 operations.add(str(node.op.name) if isinstance(node, Call) else type(node).__name__)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing of a candidate, in the runner's worker."""
+"""Times a candidate, in the runner's worker."""
 
 import math
 import os
@@ -27,12 +27,12 @@ _CLOCK_SECS = 2e-5
 """Extra seconds of a call that is timed alone: reading the clock, launching a kernel."""
 
 _NUMBER_MARGIN = 1.1
-"""Extra calls in a repeat: TVM restarts repeats shorter than ``min_repeat_ms``."""
+"""Factor of extra calls in a repeat: TVM restarts repeats shorter than ``min_repeat_ms``."""
 
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """Settings of a runner; see ``PromptRunner``. Raises ``ValueError`` for one out of range."""
+    """Settings of a runner; see ``PromptRunner``. Raises ``ValueError`` if one is out of range."""
 
     timeout_sec: float
     evaluator: EvaluatorConfig
@@ -61,11 +61,11 @@ class Timing:
     """The times of a candidate.
 
     - ``secs``: the seconds of each repeat.
-    - ``verdict``: "hopeless" if it was given up after one call, "near best" if it got more repeats
-      than the evaluator's configuration asks for, and "timed" otherwise.
-    - ``load_secs``, ``timing_secs``: the seconds of loading it, and of filling its arguments and
-      running it.
-    - ``process``: the id of the process that ran it.
+    - ``verdict``: "hopeless" if the candidate was given up after one call, "near best" if it got
+      more repeats than the evaluator's configuration asks for, and "timed" otherwise.
+    - ``load_secs``, ``timing_secs``: the seconds to load the candidate, and to fill its arguments
+      and run it.
+    - ``process``: the id of the process that ran the candidate.
     """
 
     secs: list[float]
@@ -97,8 +97,8 @@ def time_candidate(
             best,
             get_global_func_with_default_on_worker(config.f_alloc_argument, allocate_safely),
             get_global_func_with_default_on_worker(config.f_run_evaluator, default_run_evaluator),
-            # On other devices a first call may load the kernel, which takes much longer than to
-            # run it.
+            # On other devices the first call may load the kernel, which takes much longer than a
+            # run.
             has_wall_clock=config.f_run_evaluator is None and device_type == "cpu",
         )
         end = time.perf_counter()
@@ -119,13 +119,13 @@ def time_loaded(
     *,
     has_wall_clock: bool,
 ) -> tuple[list[float], str]:
-    """Time a module that is loaded, with an early end for slow ones.
+    """Time a loaded module, with an early end for slow ones.
 
-    - ``args_info``: the shapes and types of the arguments, as ``ArgInfo.as_json`` gives them.
+    - ``args_info``: the shapes and types of the arguments, in the format of ``ArgInfo.as_json``.
     - ``best``: the best time of the task so far, in seconds; infinity if there is none.
-    - ``has_wall_clock``: whether the wall clock of this process tells how long a first call takes.
+    - ``has_wall_clock``: whether the wall clock of this process can time the first call.
 
-    Returns the seconds and the verdict of ``Timing``.
+    Returns ``secs`` and ``verdict`` of ``Timing``.
     """
 
     def evaluate(evaluator: EvaluatorConfig, arguments: list[Any]) -> list[float]:
@@ -146,8 +146,8 @@ def time_loaded(
     if not secs or is_enough or fmean(secs) > config.near_best * best:
         return secs, "timed"
     while len(secs) < config.near_best_repeats:
-        # New arguments before the old ones are freed, so that their addresses differ: some kernels
-        # are twice as fast at some addresses, and a repeat on the same ones does not show it.
+        # Allocate new arguments before freeing the old ones, so that their addresses differ: some
+        # kernels are twice as fast at some addresses, which repeats at the same address would hide.
         arguments = allocate(device, args_info, 1)
         repeat = evaluate(evaluator._replace(repeat=1), arguments)
         if not repeat:
@@ -157,7 +157,7 @@ def time_loaded(
 
 
 def _first_call(module: Module, device: Device, arguments: Any) -> float:
-    """The seconds of a first call, by the wall clock."""
+    """Return the seconds of the first call, by the wall clock."""
     device.sync()
     start = time.perf_counter()
     module[module.entry_name](*arguments)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of scheduled programs that mean the same in every workload."""
+"""Features of scheduled programs that have the same meaning in every workload."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of scheduled programs, kept: a search shows a cost model many programs repeatedly."""
+"""A cache of program features: a search asks a cost model about many programs repeatedly."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,19 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from .program_features import Extractor
 
 _KEPT = 8192
-"""Programs whose features are kept: about 30 MB, and what TVM's evolution asks for three batches.
-A fifth of what it asks in one was asked before."""
+"""Number of programs in the cache: about 30 MB, and the requests of TVM's evolutionary search for
+three batches. A fifth of the requests for one batch are repeats."""
 
 
 class CachedFeatures:
-    """An extractor that computes the features of a program once, as long as it is kept."""
+    """An extractor that caches the features of programs."""
 
     def __init__(self, extractor: Extractor) -> None:
         self._extractor = extractor
         self._rows: dict[tuple[int, str], np.ndarray] = {}
 
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
-        """Features of candidates of one task, as ``Extractor.extract`` gives them."""
+        """Features of candidates of one task; see ``Extractor.extract``."""
         target = str(context.target)
         keys = [(structural_hash(candidate.sch.mod), target) for candidate in candidates]
         rows = {key: self._rows[key] for key in keys if key in self._rows}
@@ -33,10 +33,10 @@ class CachedFeatures:
             for key, candidate in zip(keys, candidates, strict=True)
             if key not in rows
         }
-        # A row of its own: a view would keep the features of all that was asked for with it.
+        # Copy each row: a view would keep the features of the whole batch alive.
         computed = map(np.copy, self._extractor.extract(context, list(new.values())))
         rows.update(zip(new, computed, strict=True))
-        for key, row in rows.items():  # The last that were asked for are the last to go.
+        for key, row in rows.items():  # The latest requests are evicted last.
             self._rows.pop(key, None)
             self._rows[key] = row
         for key in list(self._rows)[: max(0, len(self._rows) - _KEPT)]:

@@ -16,10 +16,10 @@ SIZES = 2.0 ** np.arange(4, 25)
 """The thresholds: sizes of a cache in bytes, from 16 B to 16 MiB."""
 
 NESTS = 3
-"""Loop nests kept, by the number of iterations."""
+"""Number of loop nests kept: the nests with the most iterations."""
 
 ACCESSES = 4
-"""Accesses kept of a nest, by the bytes that they touch."""
+"""Number of accesses kept per nest: the accesses that touch the most bytes."""
 
 _STRIDE = 2
 """The traffic of a single access is kept at every second size."""
@@ -27,19 +27,19 @@ _STRIDE = 2
 _OF_NEST = 2 * len(SIZES) + ACCESSES * len(SIZES[::_STRIDE])
 
 RELATIONS = len(SIZES) + NESTS * _OF_NEST
-"""Features of ``relations``."""
+"""Number of features of ``relations``."""
 
 
 def relations(nests: Sequence[LoopNest]) -> np.ndarray:
-    """The iterations within a cache of each size, and the traffic into it.
+    """The iterations that fit in a cache of each size, and the traffic into the cache.
 
-    The traffic into a cache is the bytes that the largest loop whose working set fits touches,
-    times how often that loop is entered. First comes the traffic of all nests together at each of
-    ``SIZES``. Then, for each of the ``NESTS`` nests of the most iterations: the iterations within
-    each size; the traffic into it; and the traffic of each of the ``ACCESSES`` accesses that touch
-    most, at every second size. ``nests``: the loop nests of a module. Returns logarithms to base 2
-    of iterations and of bytes plus one, of shape ``(RELATIONS,)``, float32; 0 for missing nests and
-    accesses.
+    The traffic is the bytes touched by the largest loop whose working set fits, times the number of
+    times that this loop is entered. The first features are the total traffic of all nests at each
+    of ``SIZES``. Then each of the ``NESTS`` nests with the most iterations has: the iterations that
+    fit in each size; the traffic at each size; and the traffic of each of the ``ACCESSES`` accesses
+    that touch the most bytes, at every second size. ``nests``: the loop nests of a module. Returns
+    logarithms to base 2 of iterations and of bytes plus one, of shape ``(RELATIONS,)``, float32; 0
+    for missing nests and accesses.
     """
     known = [nest for nest in nests if len(nest.iterations) and nest.accesses]
     known.sort(key=lambda nest: -nest.iterations[-1])
@@ -76,23 +76,23 @@ def _at_each_size(nest: LoopNest) -> tuple[np.ndarray, np.ndarray]:
 
 
 BLOCKS = 6
-"""Blocks kept, in the order of the module."""
+"""Number of blocks kept, in the order of the module."""
 
 LOOPS = 20
-"""Loops kept of a block, the innermost first."""
+"""Number of loops kept per block, the innermost first."""
 
 LOOP_NEST_FEATURES = BLOCKS * (3 * LOOPS + 2)
-"""Features of ``loop_nest_features``."""
+"""Number of features of ``loop_nest_features``."""
 
 
 def loop_nest_features(nests: Sequence[LoopNest]) -> np.ndarray:
     """Tiling of the loops around each innermost block, which per-store features average away.
 
-    For each loop of a block, the innermost first: the logarithm to base 2 of its extent, that of
-    the product of the extents so far, and its kind (0 serial, 1 parallel, 2 vectorized, 3
-    unrolled). Then the block's unroll limit and its number of loops. ``nests``: the loop nests of a
-    scheduled module, in its order. Returns an array of shape ``(LOOP_NEST_FEATURES,)``, float32; 0
-    for missing blocks and loops.
+    For each loop of a block, the innermost first: the logarithm to base 2 of its extent, the
+    logarithm of the product of the extents so far, and its kind (0 serial, 1 parallel, 2
+    vectorized, 3 unrolled). Then the block's unroll limit and its number of loops. ``nests``: the
+    loop nests of a scheduled module, in the module's order. Returns an array of shape
+    ``(LOOP_NEST_FEATURES,)``, float32; 0 for missing blocks and loops.
     """
     features = np.zeros((BLOCKS, 3 * LOOPS + 2), dtype=np.float32)
     for row, nest in zip(features, nests, strict=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops around each block of a scheduled module, what they touch, and their operations."""
+"""The loops around each block of a scheduled module, their touched memory and operations."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 @cache
 def _kind(node_type: type) -> int | None:
-    """The place in ``KINDS`` of a type of node; None for one that is no operation."""
+    """The index in ``KINDS`` of a node type; None if it is not an operation."""
     for place, types in enumerate(KINDS.values()):
         if issubclass(node_type, types):
             return place
@@ -66,7 +66,7 @@ def _kind(node_type: type) -> int | None:
 
 @cache
 def _parts(node_type: type) -> tuple[str, ...]:
-    """The fields of a type of node that hold statements and expressions."""
+    """The fields of a node type that hold statements and expressions."""
     return tuple(name for name in _PARTS if hasattr(node_type, name))
 
 
@@ -75,14 +75,14 @@ _PACKING = "meta_schedule.layout_rewrite_preproc"
 
 
 def loop_nests(mod: IRModule) -> list[LoopNest]:
-    """The loop nests of a scheduled module, in its order.
+    """The loop nests of a scheduled module, in the module's order.
 
-    Those that pack constant weights are left out: they run once, while a model compiles. TVM's
-    features and its builders leave them out too (``RemoveWeightLayoutRewriteBlock``). ``mod``: a
-    scheduled module of one kernel.
+    Nests that pack constant weights are skipped: they run once, when a model is compiled. TVM's
+    features and builders skip them too (``RemoveWeightLayoutRewriteBlock``). ``mod``: a scheduled
+    module of one kernel.
     """
     numbers: dict[int, int] = {}
-    # A loop is the same object around each of its blocks, and this list keeps all of them alive.
+    # Blocks share the objects of their common loops. This list keeps the loops alive for ``id``.
     blocks = scheduled_blocks(mod)
     for _, loops in blocks:
         for loop in loops:
@@ -91,9 +91,9 @@ def loop_nests(mod: IRModule) -> list[LoopNest]:
 
 
 def scheduled_blocks(mod: IRModule) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Each block of the kernel that has no block within it, with its loops, the outermost first.
+    """Each innermost block of the kernel with its loops, the outermost first.
 
-    Those that pack constant weights are left out.
+    Blocks that pack constant weights are skipped.
     """
     return [
         (realize, loops)
@@ -103,7 +103,7 @@ def scheduled_blocks(mod: IRModule) -> list[tuple[Any, tuple[Any, ...]]]:
 
 
 def _blocks(stmt: Any, loops: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Each block that has no block within it, with its loops, the outermost first."""
+    """Each innermost block of a statement with its loops, the outermost first."""
     if isinstance(stmt, s_tir.SBlockRealize):
         within = list(_blocks(stmt.block.body, loops))
         yield from within or [(stmt, loops)]
@@ -130,8 +130,8 @@ def _nest(realize: Any, loops: tuple[Any, ...], numbers: Mapping[int, int]) -> L
 def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
     """The accesses of a block, with the bytes that each of its loops touches, innermost first.
 
-    For each loop in turn the loops within it run and those around it stand at 0. The block's axes
-    are taken to vary independently of each other.
+    For each loop, its inner loops run and its outer loops are fixed at 0. The block's axes are
+    assumed to vary independently of each other.
     """
     block = realize.block
     regions = [_Region.from_tvm(region, is_write=True) for region in block.writes]
@@ -160,7 +160,7 @@ def _accesses(realize: Any, loops: tuple[Any, ...]) -> Iterator[Access]:
 
 @dataclass(frozen=True)
 class _Region:
-    """A region of a buffer, read out of TVM once: each attribute of a TVM object costs a call.
+    """A region of a buffer, read from TVM once: each attribute of a TVM object costs a call.
 
     - ``buffer``: the buffer's name.
     - ``is_write``: whether the block writes it.
@@ -196,7 +196,7 @@ class _Region:
         ``span``: distance that the start moves in each dimension, of shape ``(dimensions, loops)``.
         """
         covered = np.minimum(span + self.extents[:, None], self.lengths[:, None])
-        # The run goes on into the next dimension only where this one is covered whole.
+        # A contiguous run continues into the next dimension only if this one is fully covered.
         whole = np.cumprod(covered == self.lengths[:, None], axis=0, dtype=bool)
         within_run = np.concatenate([np.ones_like(whole[:1]), whole[:-1]])
         runs = np.where(within_run, covered, 1.0).prod(axis=0)
@@ -204,5 +204,5 @@ class _Region:
 
 
 def _constant(value: Any) -> int:
-    """A size or an extent; 1 where it is not a constant."""
+    """A size or an extent; 1 if it is not constant."""
     return max(1, int(value)) if isinstance(value, int | tirx.IntImm) else 1

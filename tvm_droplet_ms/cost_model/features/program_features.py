@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of scheduled programs that mean the same in every workload.
+"""Features of scheduled programs that have the same meaning in every workload.
 
-``docs/cost_models.md`` has an overview; the functions that compute them say what each number is.
+``docs/cost_models.md`` has an overview. The functions that compute the features describe each
+number.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from .store_features import (
 )
 
 FEATURES = STORE_FEATURES + RELATIONS + LOOP_NEST_FEATURES
-"""Features of a program."""
+"""Number of features of a program."""
 
 SCHEMA = f"2: {STORE_FEATURES} of stores, {RELATIONS} relations, {LOOP_NEST_FEATURES} of loops"
 """Version of ``ProgramFeatures``; change it whenever a feature changes its meaning."""
@@ -52,22 +53,22 @@ PACM_STORES_SCHEMA = f"{_MOVEMENTS}, {STATEMENTS} stores of {1 + PER_STORE}"
 
 
 class Extractor:
-    """Extracts features of scheduled programs; nothing is lowered but for features of stores."""
+    """Extracts features of scheduled programs; only features of stores need lowering."""
 
     schema: str
     """Version of the features: files of another version are refused."""
 
     width: int
-    """Features of a program."""
+    """Number of features of a program."""
 
     reads_stores = False
-    """Whether the features include MetaSchedule's, which are one row for each store."""
+    """Whether the features include MetaSchedule's features of stores, one row for each store."""
 
     def extract(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> np.ndarray:
         """Features of candidates of one task, of shape ``(candidates, width)``, float32.
 
-        ``context``: the task. Its target says whether the programs are for a GPU; TVM extracts
-        features of stores on its ``num_threads`` threads.
+        ``context``: the task. Its target determines whether the programs are for a GPU. TVM
+        extracts features of stores with the ``num_threads`` threads of the task.
         """
         features = np.zeros((len(candidates), self.width), dtype=np.float32)
         stores: Sequence[Any] = [None] * len(candidates)
@@ -85,7 +86,7 @@ class Extractor:
 
 
 class ProgramFeatures(Extractor):
-    """What is pooled over the stores, how they relate, and the loops around them."""
+    """Pooled features of stores, context relations, and the loops around the blocks."""
 
     schema = SCHEMA
     width = FEATURES
@@ -116,7 +117,10 @@ class DataFlow(Extractor):
 
 
 class DataFlowStores(Extractor):
-    """The data movements, then the ``STATEMENTS`` stores of the most operations, each after a 1."""
+    """The data movements, then a 1 and the features of each store.
+
+    Only the ``STATEMENTS`` stores with the most operations are included.
+    """
 
     schema = PACM_STORES_SCHEMA
     width = TOKENS * TOKEN_WIDTH + STATEMENTS * (1 + PER_STORE)

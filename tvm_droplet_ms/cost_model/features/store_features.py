@@ -4,13 +4,13 @@
 import numpy as np
 
 COMPUTATION = 57
-"""Features of a store before those of its buffers."""
+"""Number of features of a store's computation, which precede the features of its buffers."""
 
 BUFFERS, PER_BUFFER = 5, 18
-"""Buffers of a store, and features of each."""
+"""Number of buffers of a store, and number of features of each buffer."""
 
 _BYTES, _LINES = 3, 5
-"""Positions of the two features that TVM sorts by, in those of a buffer."""
+"""Positions, among a buffer's features, of the two features that TVM sorts by."""
 
 
 def in_buffer_order(stores: np.ndarray) -> np.ndarray:
@@ -31,40 +31,40 @@ def in_buffer_order(stores: np.ndarray) -> np.ndarray:
 
 
 PER_STORE = 164
-"""Features of a store in TVM's ``PerStoreFeature`` (``per_store_feature.cc``). Those without a unit
-are ``slog(x) = log2(|x| + 1)`` of counts:
+"""Number of features of a store in TVM's ``PerStoreFeature`` (``per_store_feature.cc``). Counts are
+given as ``slog(x) = log2(|x| + 1)``:
 
 - 57 of computation: operations on floats (multiply-add, add or subtract, multiply, divide or
-  modulo, compare, math function, other function), the same seven on integers, on booleans, selects;
-  for each of vectorized, unrolled and parallel loops their number, product, innermost extent and
-  the position of the innermost (8, one-hot); whether it is a GPU, and the extents of blockIdx x, y,
-  z, threadIdx x, y, z and vthread;
-- 18 of each of 5 buffers, the one of the most cache lines first: read, written or both (one-hot);
-  bytes, different bytes, lines, different lines; reuse in a loop, between stores or none (one-hot);
-  its distance in iterations and in bytes, and its count; the four of bytes and lines over that
-  count; the stride of the innermost loop;
-- 10 of arithmetic intensity: operations a byte, at tenths of the operations, from the innermost
-  loop outwards;
-- 4 of allocation: bytes, elements, elements of the loops outside, their ratio;
-- 3 of the loops around: their product, their number, the unroll limit."""
+  modulo, compare, math function, other function), the same seven on integers, operations on
+  booleans, selects; for vectorized, unrolled and parallel loops each, their number, product,
+  innermost extent and the position of the innermost loop (8, one-hot); whether the target is a GPU,
+  and the extents of blockIdx x, y, z, threadIdx x, y, z and vthread;
+- 18 for each of 5 buffers, sorted by cache lines in descending order: read, written or both
+  (one-hot); bytes, unique bytes, lines, unique lines; reuse in a loop, between stores or none
+  (one-hot); the reuse distance in iterations and in bytes, and the reuse count; the four features
+  of bytes and lines divided by the reuse count; the stride of the innermost loop;
+- 10 of arithmetic intensity: operations per byte, at tenths of the operations, from the innermost
+  loop outward;
+- 4 of allocation: bytes, elements, elements of the outer loops, their ratio;
+- 3 of the surrounding loops: their product, their number, the unroll limit."""
 
 _OPERATIONS = 16
-"""The first features are the counts of operations of 16 kinds, as logarithms."""
+"""The first 16 features are the logarithmic counts of 16 kinds of operations."""
 
 LARGEST = 3
-"""Stores that keep a row of their own: those of the most operations."""
+"""Number of stores that keep their own row: the stores with the most operations."""
 
 STORE_FEATURES = (2 + LARGEST) * PER_STORE
-"""Features of ``pooled_stores``."""
+"""Number of features of ``pooled_stores``."""
 
 
 def pooled_stores(stores: np.ndarray) -> np.ndarray:
     """Pool the features of a program's stores to a length that does not depend on their number.
 
     ``stores``: the features of each store, in the program's order, of shape ``(stores,
-    PER_STORE)``. Returns their sum, their maximum, and those of the ``LARGEST`` stores of the most
-    operations, the first of equal ones first: of shape ``(STORE_FEATURES,)``, float32; zeros where
-    there is no store.
+    PER_STORE)``. Returns their sum, their maximum, and the features of the ``LARGEST`` stores with
+    the most operations; ties keep the program's order. The array has the shape
+    ``(STORE_FEATURES,)``, float32; zeros for missing stores.
     """
     features = np.zeros((2 + LARGEST, PER_STORE), dtype=np.float32)
     if len(stores):
@@ -76,7 +76,7 @@ def pooled_stores(stores: np.ndarray) -> np.ndarray:
 
 
 def largest_stores(stores: np.ndarray, count: int) -> np.ndarray:
-    """The features of the stores of the most operations, the first of equal ones first.
+    """The features of the stores with the most operations; ties keep their order.
 
     ``stores``: the features of each store, of shape ``(stores, PER_STORE)``. ``count``: maximum
     number of stores. Returns an array of shape ``(at most count, PER_STORE)``.

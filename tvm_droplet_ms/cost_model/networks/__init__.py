@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that networks on programs share: the model, its losses and its training."""
+"""Shared parts of the networks on programs: the model, the losses and the training."""

@@ -2,8 +2,8 @@
 
 """The training of networks in JAX, which must be installed: steps, losses, dropout. Imports no TVM.
 
-A loss takes the scores and the throughputs of the programs of some groups of one workload, of shape
-``(groups, programs)``, and 1 for a program and 0 for padding, of the same shape.
+A loss takes the scores, the throughputs and a mask, each of shape ``(groups, programs)``. The mask
+is 1 for a program and 0 for padding. The programs of a group belong to one workload.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 DECAY = 1e-2
-"""Decay of the weights; the biases do not decay."""
+"""Weight decay; biases do not decay."""
 
 _CLIP = 1.0
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
@@ -26,7 +26,7 @@ State = tuple[Parameters, Parameters, Parameters]
 
 
 def begin(shapes: Mapping[str, tuple[int, ...]], generator: np.random.Generator) -> Parameters:
-    """Weights uniform up to the inverse root of the number of inputs, and biases of 0."""
+    """Draw weights uniformly within the inverse square root of the fan-in; set biases to 0."""
     learned = {}
     for name, shape in shapes.items():
         bound = shape[0] ** -0.5 if len(shape) > 1 else 0.0
@@ -35,25 +35,25 @@ def begin(shapes: Mapping[str, tuple[int, ...]], generator: np.random.Generator)
 
 
 def without_moments(learned: Parameters) -> State:
-    """The state before the first step."""
+    """The state before the first step, with moments of 0."""
     first, second = ({name: np.zeros_like(value) for name, value in learned.items()} for _ in "12")
     return learned, first, second
 
 
 def cosine(rate: float, steps: int) -> np.ndarray:
-    """The rate of each step, which falls to 0 as a cosine."""
+    """The learning rate of each step, with cosine decay to 0."""
     return np.asarray(0.5 * rate * (1.0 + np.cos(np.pi * np.arange(steps) / steps)))
 
 
 def dropped(shape: tuple[int, int], share: float, generator: np.random.Generator) -> np.ndarray:
-    """The factor of each number of the last states of programs: dropout."""
+    """The dropout factor of each number of the programs' last states."""
     kept = generator.random(shape, dtype=np.float32) >= share
     return np.asarray(kept / np.float32(1.0 - share), dtype=np.float32)
 
 
 def standard(rows: np.ndarray, name: str = "") -> dict[str, np.ndarray]:
-    """The mean and the scale of each column; the scale is 1 where it is always the same."""
-    # In float64: a column of one value has no deviation.
+    """The mean and the scale of each column; the scale of a constant column is 1."""
+    # Use float64, in which a constant column has no deviation.
     values = rows.astype(float) if len(rows) else np.zeros((1, rows.shape[-1]))
     scale = values.std(axis=0)
     scale[scale < 1e-6] = 1.0
@@ -62,10 +62,10 @@ def standard(rows: np.ndarray, name: str = "") -> dict[str, np.ndarray]:
 
 
 def adamw(state: State, gradients: Parameters, rate: Any, number: Any) -> State:
-    """One step of AdamW (Loshchilov and Hutter, 2019), with gradients of at most norm 1.
+    """One step of AdamW (Loshchilov and Hutter, 2019), with gradients clipped to norm 1.
 
     ``state``: the parameters and their moments. ``number``: the number of the step, from 1. Returns
-    after the step.
+    the state after the step.
     """
     learned, first, second = state
     norm = jnp.sqrt(sum(jnp.sum(value**2) for value in gradients.values()))
@@ -85,8 +85,8 @@ def adamw(state: State, gradients: Parameters, rate: Any, number: Any) -> State:
 
 
 _GAIN = 5.0
-"""The gain of a program in LambdaRank is 2 to this times its relative throughput, less 1: relevance
-from 0 to 5, as search engines grade pages."""
+"""The LambdaRank gain of a program is ``2 ** (_GAIN * throughput) - 1``: relevance from 0 to 5, as
+search engines grade pages."""
 
 
 def squared_error(scores: Any, expected: Any, present: Any) -> Any:
@@ -95,7 +95,7 @@ def squared_error(scores: Any, expected: Any, present: Any) -> Any:
 
 
 def _pairs(scores: Any, expected: Any, present: Any) -> tuple[Any, Any]:
-    """The logistic loss of each pair of a group, and 1 for the unlike pairs, else 0."""
+    """The logistic loss of each pair of a group, and a mask of pairs with unlike throughputs."""
     sign = jnp.sign(expected[:, :, None] - expected[:, None, :])
     margin = scores[:, :, None] - scores[:, None, :]
     unlike = jnp.abs(sign) * present[:, :, None] * present[:, None, :]
@@ -103,7 +103,7 @@ def _pairs(scores: Any, expected: Any, present: Any) -> tuple[Any, Any]:
 
 
 def logistic_pairs(scores: Any, expected: Any, present: Any) -> Any:
-    """The logistic loss of the unlike pairs of a group, the mean of the groups."""
+    """The mean logistic loss of a group's pairs with unlike throughputs, averaged over groups."""
     losses, unlike = _pairs(scores, expected, present)
     pairs = unlike.sum(axis=(1, 2))
     losses = (losses * unlike).sum(axis=(1, 2))
@@ -111,11 +111,11 @@ def logistic_pairs(scores: Any, expected: Any, present: Any) -> Any:
 
 
 def lambda_rank(scores: Any, expected: Any, present: Any) -> Any:
-    """LambdaRank (Burges, 2010): the logistic loss of each pair, by what swapping it would change.
+    """LambdaRank (Burges, 2010): the logistic loss of each pair, weighted by the effect of a swap.
 
-    That is the change of the group's discounted cumulative gain, so that pairs of fast programs
-    count most.
-    The loss is the mean over the groups that are not empty of the weighted mean over unlike pairs.
+    The weight is the change of the group's discounted cumulative gain when the pair is swapped, so
+    that pairs of fast programs count most. The loss is the weighted mean over pairs with unlike
+    throughputs, averaged over the nonempty groups.
     """
     hidden = jnp.where(present > 0, scores, -jnp.inf)
     ranks = jnp.argsort(jnp.argsort(-hidden, axis=1), axis=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Groups of programs that a network learns from in a step. Imports no TVM."""
+"""Groups of programs for the training steps of a network. Imports no TVM."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,24 +10,24 @@ PER_EPOCH = 1024
 """Maximum number of programs per workload in an epoch."""
 
 GROUP, GROUPS = 64, 4
-"""Programs of one workload that are compared with each other, and such groups in a step."""
+"""Number of programs in a group, which share a workload, and number of groups in a step."""
 
 PROGRAMS = GROUP * GROUPS
 """Maximum number of programs in a step."""
 
 
 def members_of(workloads: np.ndarray) -> list[np.ndarray]:
-    """The programs of each workload, by the number of each program's."""
+    """The programs of each workload. ``workloads``: the workload index of each program."""
     return [np.flatnonzero(workloads == workload) for workload in np.unique(workloads)]
 
 
 def groups_per_workload(members: Sequence[np.ndarray]) -> int:
-    """The groups of each workload in an epoch. ``members``: the programs of each workload."""
+    """The number of groups per workload and epoch. ``members``: the programs of each workload."""
     return -(-min(max(map(len, members)), PER_EPOCH) // GROUP)
 
 
 def epochs(members: Sequence[np.ndarray], least: int, min_steps: int) -> int:
-    """The passes over the programs that make a number of steps.
+    """The number of passes over the programs.
 
     ``members``: the programs of each workload. ``least``: minimum number of passes. ``min_steps``:
     minimum number of steps, for small training sets.
@@ -39,10 +39,10 @@ def epochs(members: Sequence[np.ndarray], least: int, min_steps: int) -> int:
 def steps(
     members: Sequence[np.ndarray], epochs: int, generator: np.random.Generator
 ) -> Iterator[list[np.ndarray]]:
-    """The groups of each step. The programs of a small workload come more often.
+    """Yield the groups of each step, with programs of small workloads repeated.
 
-    ``epochs``: passes over the programs. ``generator``: draws the order. Yields up to ``GROUPS``
-    arrays of up to ``GROUP`` programs of one workload each.
+    ``epochs``: passes over the programs. ``generator``: draws the order. Each step has up to
+    ``GROUPS`` arrays of up to ``GROUP`` programs of one workload.
     """
     count = groups_per_workload(members)
     for _ in range(epochs):
@@ -61,8 +61,8 @@ def targets(
     """Training targets of a step.
 
     Returns ``expected``: the throughputs of each group, of shape ``(GROUPS, GROUP)``; ``places``:
-    the number of each one's tree, of the same shape; ``present``: 1 for a program, 0 for padding,
-    of the same shape.
+    the row of each program in the step's inputs, of the same shape; ``present``: 1 for a program, 0
+    for padding, of the same shape.
     """
     expected, present = np.zeros((2, GROUPS, GROUP), dtype=np.float32)
     places = np.zeros((GROUPS, GROUP), dtype=np.int32)

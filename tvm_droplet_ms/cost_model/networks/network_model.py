@@ -14,7 +14,7 @@ from ..boosted_trees import Objective
 from ..throughput import throughput_line
 
 BATCH = 256
-"""The most programs that are scored at once."""
+"""Maximum number of programs to score at once."""
 
 Model = TypeVar("Model", bound="NetworkModel")
 
@@ -23,7 +23,7 @@ Model = TypeVar("Model", bound="NetworkModel")
 class NetworkModel(ABC):
     """A trained network, and the line from its scores to relative throughputs.
 
-    - ``parameters``: its parameters, and the means and the scales of its inputs, float32. The last
+    - ``parameters``: the parameters, and the means and scales of the inputs, float32. The last
       layer is "output" and "output_bias".
     - ``intercept``, ``slope``: the line from scores to relative throughputs; scores of the
       objective "rank" have no unit.
@@ -42,7 +42,7 @@ class NetworkModel(ABC):
         features: np.ndarray,
         throughput: np.ndarray,
     ) -> Model:
-        """The model of parameters that were trained on some programs, with its line."""
+        """Make a model of trained parameters, and fit its line to the training programs."""
         if objective == "regression":
             return cls(parameters, objective)
         scores = cls(parameters, objective).predict(features)
@@ -63,7 +63,7 @@ class NetworkModel(ABC):
 
     @abstractmethod
     def _embed(self, features: np.ndarray) -> np.ndarray:
-        """The same of at most ``BATCH`` programs, at least one."""
+        """Compute ``embed`` of at least one and at most ``BATCH`` programs."""
 
     def to_bytes(self) -> bytes:
         """The parameters in NumPy's ``.npz`` format."""
@@ -77,7 +77,7 @@ class NetworkModel(ABC):
     ) -> Model:
         """Read the network that ``to_bytes`` wrote.
 
-        Raises ``ValueError`` if they are damaged, or the parameters of another network.
+        Raises ``ValueError`` if the content is damaged or belongs to another network.
         """
         parameters = load_arrays(io.BytesIO(content))
         found = {name: value.shape for name, value in parameters.items()}
@@ -89,4 +89,4 @@ class NetworkModel(ABC):
     @staticmethod
     @abstractmethod
     def _shapes(found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        """The shapes of all parameters, where inputs are as wide as in those that were found."""
+        """The expected shapes of all parameters, for the input widths of the found shapes."""

@@ -3,8 +3,8 @@
 """The data movements of a scheduled program, the input of a pattern-aware cost model.
 
 After Pruner (Liu et al., ASPLOS 2025), whose temporal data flow has a block of 23 numbers for each
-movement between a GPU's memories. Here a movement is of one buffer access into one level of a CPU's
-memory, so that every program has some. Imports no TVM.
+movement between a GPU's memories. Here a movement brings one buffer into one level of a CPU's
+memory, so that every program has movements. Imports no TVM.
 """
 
 from collections.abc import Sequence
@@ -16,28 +16,28 @@ from ..nests import Access, LoopNest
 
 LEVELS = (2.0**11, 2.0**15, 2.0**19, 2.0**24)
 """Bytes of the levels: 32 registers of 64 B, and caches of 32 KiB, 512 KiB and 16 MiB. They are the
-same for every machine, as a model's features are."""
+same for every machine, like all features of a model."""
 
 NESTS = 3
-"""Loop nests described, those of the most iterations."""
+"""Number of loop nests described: the nests with the most iterations."""
 
 BUFFERS = 4
-"""Buffers described of a nest, those of the most bytes touched."""
+"""Number of buffers described per nest: the buffers with the most bytes touched."""
 
 TOKENS = NESTS * BUFFERS * len(LEVELS)
-"""Data movements of a program."""
+"""Number of data movements of a program."""
 
 TOKEN_WIDTH = 25
-"""Numbers of a data movement."""
+"""Number of features of a data movement."""
 
 STATEMENTS = 6
-"""Statements described, those of the most iterations."""
+"""Number of statements described: the statements with the most iterations."""
 
 STATEMENT_LOOPS = 6
-"""Loops described of a statement, the innermost of more than one iteration."""
+"""Number of loops described per statement: the innermost loops of more than one iteration."""
 
 STATEMENT_WIDTH = 18 + 3 * STATEMENT_LOOPS
-"""Numbers of a statement."""
+"""Number of features of a statement."""
 
 LINE = 64.0
 """Bytes of a cache line."""
@@ -51,28 +51,28 @@ _PARALLEL, _VECTORIZED = 1, 2
 def data_movements(nests: Sequence[LoopNest]) -> np.ndarray:
     """The data movements of a module.
 
-    Into a level goes, at once, what the largest loop touches whose buffers fit into the level
-    together, and where none fits what the innermost loop touches. Nests come in the order of their
-    iterations, the buffers of a nest in that of the bytes that they touch, and the levels of a
-    buffer from the outermost to the registers. In logarithms to base 2 where it is no flag, a
-    movement has
+    One movement into a level brings the bytes touched by the largest loop whose buffers fit into
+    the level together, or by the innermost loop if none fits. Nests are in descending order of
+    iterations, and the buffers of a nest in descending order of touched bytes. The levels of a
+    buffer go from the outermost cache to the registers. A movement has these numbers, as logarithms
+    to base 2 except for flags:
 
-    - 4: the level, the registers first, one-hot; none of them for a row that is no movement;
+    - 4: the level, the registers first, one-hot; all 0 for a row without a movement;
     - 3: whether the buffer is read, written, or both, one-hot;
     - 1: the operations within one movement, plus one;
-    - 4: the bytes and the cache lines of all movements together, the different bytes and the
-      different lines among them;
+    - 4: the bytes and the cache lines of all movements together, the unique bytes and the unique
+      lines among them;
     - 2: the bytes and the lines of one movement;
-    - 3: whether the next loop outside uses the same bytes again, or else there are more executions
-      of the block than bytes within, or neither, one-hot;
-    - 3: until the next loop turns, the executions of the block, the bytes of all buffers, and the
-      accesses to each byte of this one;
-    - 3: the movements; the product of the parallel loops outside; the bytes of all buffers over
-      those of the level;
+    - 3: whether the next outer loop uses the same bytes again, or else there are more accesses than
+      bytes within one movement, or neither, one-hot;
+    - 3: within one movement, the executions of the block, the bytes of all buffers, and the
+      accesses to each byte of this buffer;
+    - 3: the number of movements; the product of the outer parallel loops; the bytes of all buffers
+      divided by the bytes of the level;
     - 2: the contiguous bytes of one movement and of the innermost loop.
 
-    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(TOKENS,
-    TOKEN_WIDTH)``, float32.
+    ``nests``: the loop nests of a module, in the module's order. Returns an array of shape
+    ``(TOKENS, TOKEN_WIDTH)``, float32.
     """
     rows = np.zeros((TOKENS, TOKEN_WIDTH), dtype=np.float32)
     place = 0
@@ -88,21 +88,22 @@ def data_movements(nests: Sequence[LoopNest]) -> np.ndarray:
 
 
 def statements(nests: Sequence[LoopNest]) -> np.ndarray:
-    """The statements of a module: its blocks, in the order of their iterations.
+    """The statements of a module: its blocks, in descending order of iterations.
 
-    In logarithms to base 2 where it is no flag, a statement has
+    A statement has these numbers, as logarithms to base 2 except for flags:
 
-    - 1: a flag that it is one;
+    - 1: a flag that the row is a statement;
     - 5: its operations of each kind in all iterations, plus one;
     - 1: its iterations;
-    - 3 x 3: of its parallel, vectorized and unrolled loops the count (no logarithm), the product
-      and the extent of the innermost;
-    - 2: the unroll limit, plus one, and its loops of more than one iteration (no logarithm);
-    - 6 x 3: of each of the innermost of these the extent, whether it is vectorized, and whether the
-      block writes the same bytes in all its iterations.
+    - 3 x 3: for its parallel, vectorized and unrolled loops each, the count (no logarithm), the
+      product and the extent of the innermost loop;
+    - 2: the unroll limit, plus one, and the number of loops of more than one iteration (no
+      logarithm);
+    - 6 x 3: for each of the innermost of these loops, the extent, whether it is vectorized, and
+      whether the block writes the same bytes in all its iterations.
 
-    ``nests``: the loop nests of a module, in its order. Returns an array of shape ``(STATEMENTS,
-    STATEMENT_WIDTH)``, float32; zeros for a row that is no statement.
+    ``nests``: the loop nests of a module, in the module's order. Returns an array of shape
+    ``(STATEMENTS, STATEMENT_WIDTH)``, float32; zeros for a row without a statement.
     """
     rows = np.zeros((STATEMENTS, STATEMENT_WIDTH), dtype=np.float32)
     for row, nest in zip(rows, _largest(nests, STATEMENTS), strict=False):
@@ -128,7 +129,7 @@ def statements(nests: Sequence[LoopNest]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """The accesses of a nest to one buffer, all together."""
+    """All accesses of a nest to one buffer."""
 
     is_read: bool
     is_written: bool
@@ -138,13 +139,13 @@ class _Buffer:
 
 
 def _largest(nests: Sequence[LoopNest], count: int) -> list[LoopNest]:
-    """The nests of the most iterations, the first of equal ones first."""
+    """The nests with the most iterations; ties keep their order."""
     looped = [nest for nest in nests if len(nest.extents)]
     return sorted(looped, key=lambda nest: -float(nest.iterations[-1]))[:count]
 
 
 def _buffers(nest: LoopNest) -> list[_Buffer]:
-    """The buffers of a nest, the one of the most bytes first."""
+    """The buffers of a nest, in descending order of touched bytes."""
     of_name: dict[str, list[Access]] = {}
     for access in nest.accesses:
         of_name.setdefault(access.buffer, []).append(access)
@@ -205,12 +206,12 @@ def _direction(buffer: _Buffer) -> tuple[bool, bool, bool]:
 
 
 def _lines(buffer: _Buffer) -> np.ndarray:
-    """The cache lines that each loop touches: each contiguous part begins a line."""
+    """The cache lines that each loop touches: each contiguous run begins a line."""
     return np.asarray(buffer.touched / buffer.runs * np.ceil(buffer.runs / LINE))
 
 
 def _used_again(nest: LoopNest, buffer: _Buffer, loop: int) -> bool:
-    """True if the next loop outside, of more than one iteration, touches no more bytes."""
+    """True if the next outer loop of more than one iteration touches no additional bytes."""
     outside = np.flatnonzero(nest.extents[loop + 1 :] > 1)
     return bool(len(outside)) and bool(
         buffer.touched[loop + 1 + outside[0]] == buffer.touched[loop]
@@ -218,9 +219,9 @@ def _used_again(nest: LoopNest, buffer: _Buffer, loop: int) -> bool:
 
 
 def _writes_again(nest: LoopNest) -> np.ndarray:
-    """True for each loop in all of whose iterations the block writes the same bytes.
+    """For each loop, whether the block writes the same bytes in all of the loop's iterations.
 
-    Of the innermost loop that is not known: it does where there are more iterations than bytes.
+    For the innermost loop this is a guess: True if it has more iterations than bytes.
     """
     written = [access.touched for access in nest.accesses if access.is_write]
     if not written:

@@ -3,8 +3,8 @@
 """MoA, Pruner's momentum adaptation: a network that is trained further during a run.
 
 After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
-et al., ASPLOS 2025). The target network begins each time as the source, is trained on the
-measurements of the run, and predicts. The source then moves towards it:
+et al., ASPLOS 2025). Each training starts the target network from the source and trains it on the
+measurements of the run. The target network predicts. The source then moves toward the target:
 source <- m * source + (1 - m) * target. Imports no TVM.
 """
 
@@ -21,23 +21,22 @@ MOMENTUM = 0.99
 """The paper's m."""
 
 STEPS = 24
-"""Steps of a training: half a second on a core."""
+"""Steps of a training, which takes half a second on one core."""
 
 RATE = 1e-3
 """Learning rate of a training."""
 
 
 class AdaptedNetwork:
-    """A network, its source, and how the source follows it.
+    """A network that is fine-tuned from a source, and the source, which follows the network.
 
-    ``source``: a network that was trained on other workloads. ``momentum``: the share of the source
-    that stays, from 0 to 1; with 1 the source never moves, which is plain fine-tuning. ``seed``:
-    seed of the order of the programs and of dropout. Raises ``ImportError`` if JAX is not
-    installed.
+    ``source``: a network that was trained on other workloads. ``momentum``: the weight of the old
+    source, from 0 to 1; with 1 the source never moves, which is plain fine-tuning. ``seed``: seed
+    of the order of the programs and of dropout. Raises ``ImportError`` if JAX is not installed.
     """
 
     def __init__(self, source: PatternAware, *, momentum: float, seed: int) -> None:
-        # Before any program is measured: without JAX there is no adaptation.
+        # Import now, so that a missing JAX raises before any program is measured.
         from .training import fine_tune
 
         self._fine_tune = fine_tune
@@ -48,11 +47,11 @@ class AdaptedNetwork:
 
     @property
     def is_trained(self) -> bool:
-        """True: the source was."""
+        """Always True, because the source is trained."""
         return True
 
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
-        """Train the target anew from the source, and move the source; see ``Adaptation.learn``."""
+        """Retrain the target from the source, then move the source; see ``Adaptation.learn``."""
         throughput = [relative_throughput(np.array(task.secs)) for task in tasks]
         parameters = self._fine_tune(
             self.source.parameters,
@@ -69,7 +68,7 @@ class AdaptedNetwork:
         self.source = replace(self.source, parameters=moved)
 
     def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
-        """Predict by the target, whatever the task; see ``Adaptation.predict``."""
+        """Predict with the target network for any task; see ``Adaptation.predict``."""
         return self.target.predict(features)
 
 
@@ -78,8 +77,8 @@ def moved_towards(
 ) -> dict[str, np.ndarray]:
     """The parameters m * source + (1 - m) * target.
 
-    ``source``, ``target``: parameters of the same names and shapes. ``momentum``: the share of the
-    source, m. Returns float32, as the source's.
+    ``source``, ``target``: parameters of the same names and shapes. ``momentum``: the weight of the
+    source, m. Returns float32, like the source.
     """
     return {
         name: np.asarray(momentum * value + (1.0 - momentum) * target[name], dtype=value.dtype)

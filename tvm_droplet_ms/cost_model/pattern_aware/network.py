@@ -2,10 +2,10 @@
 """PaCM, Pruner's pattern-aware cost model: attention over a program's data movements.
 
 After "Pruner: A Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning" (Liu
-et al., ASPLOS 2025): one branch sees the statements, each by itself, and sums them; another has the
-data movements attend to each other, and sums them; a head scores both. Where the paper normalizes
-by the statistics of a batch, which makes scores depend on each other, this normalizes each program
-by itself. Imports no TVM.
+et al., ASPLOS 2025). One branch encodes each statement by itself and sums the states. Another lets
+the data movements attend to each other and sums the states. A head scores both sums. The paper
+normalizes by the statistics of a batch, which makes scores depend on each other. This network
+normalizes each program by itself. Imports no TVM.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ _SMALL, _FAR = 1e-5, 1e9
 
 
 def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parameters that are learned.
+    """The shapes of the learned parameters.
 
-    ``statement_width``: numbers of a statement, its flag included.
+    ``statement_width``: the number of features of a statement, including its flag.
     """
     return {
         "token_1": (TOKEN_WIDTH, TOKEN_HIDDEN),
@@ -58,7 +58,7 @@ def shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
 
 
 def fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parameters that the training data fixes."""
+    """The shapes of the parameters that are fixed by the training data."""
     return {
         "token_mean": (TOKEN_WIDTH,),
         "token_scale": (TOKEN_WIDTH,),
@@ -68,9 +68,9 @@ def fixed_shapes(statement_width: int) -> dict[str, tuple[int, ...]]:
 
 
 def split(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The data movements and the statements of programs.
+    """Split features into the data movements and the statements of programs.
 
-    ``features``: those of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
+    ``features``: features of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs, width)``.
     Returns ``tokens``: array of shape ``(programs, TOKENS, TOKEN_WIDTH)``; ``statements``: array of
     shape ``(programs, STATEMENTS, statement width)``. Raises ``ValueError`` if the width fits
     neither.
@@ -86,12 +86,11 @@ def split(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def states(parameters: Mapping[str, Any], tokens: Any, statements: Any, xp: Any) -> Any:
-    """The head's last states of programs, in arrays of NumPy or JAX.
+    """The head's last states for programs, as NumPy or JAX arrays.
 
     ``parameters``: parameters of ``shapes``, and the means and the scales of the inputs.
-    ``tokens``, ``statements``: as ``split`` returns them; there may be fewer rows of either, if
-    those left out are empty. ``xp``: ``numpy`` or ``jax.numpy``. Returns an array of shape
-    ``(programs, HIDDEN)``.
+    ``tokens``, ``statements``: as ``split`` returns them; empty rows may be omitted. ``xp``:
+    ``numpy`` or ``jax.numpy``. Returns an array of shape ``(programs, HIDDEN)``.
     """
     given = parameters
     present = tokens[:, :, : len(LEVELS)].sum(axis=2)
@@ -110,13 +109,13 @@ def states(parameters: Mapping[str, Any], tokens: Any, statements: Any, xp: Any)
 
 
 def _attend(given: Mapping[str, Any], moved: Any, present: Any, xp: Any) -> Any:
-    """The attention of each movement to those that are present."""
+    """The attention of each movement to the movements that are present."""
     programs, count, _ = moved.shape
     heads = (moved @ given["attention"]).reshape(programs, count, 3 * HEADS, -1)
     heads = xp.swapaxes(heads, 1, 2)
     query, key, value = heads[:, :HEADS], heads[:, HEADS : 2 * HEADS], heads[:, 2 * HEADS :]
     likeness = query @ xp.swapaxes(key, 2, 3) * (TOKEN_HIDDEN // HEADS) ** -0.5
-    # Where none is present, the sum over those present is empty all the same.
+    # If no movement is present, the caller's sum over present movements is empty anyway.
     likeness = likeness - _FAR * (1.0 - present[:, None, None, :])
     weights = xp.exp(likeness - xp.amax(likeness, axis=3, keepdims=True))
     weights = weights / weights.sum(axis=3, keepdims=True)
@@ -125,6 +124,6 @@ def _attend(given: Mapping[str, Any], moved: Any, present: Any, xp: Any) -> Any:
 
 
 def _normal(values: Any, xp: Any) -> Any:
-    """Each row with mean 0 and variance 1."""
+    """Normalize each row to mean 0 and variance 1."""
     centered = values - values.mean(axis=-1, keepdims=True)
     return centered / xp.sqrt((centered**2).mean(axis=-1, keepdims=True) + _SMALL)

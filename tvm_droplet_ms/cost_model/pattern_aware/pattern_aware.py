@@ -28,12 +28,12 @@ class PatternAware(NetworkModel):
         - ``features``: features of ``DataFlow`` or ``DataFlowStores``, of shape ``(programs,
           width)``.
         - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        - ``workloads``: the number of each program's workload, ascending, of the same shape.
+        - ``workloads``: the workload index of each program, ascending, of the same shape.
         - ``objective``: "rank", LambdaRank among the programs of one workload, or "regression".
         - ``seed``: seed of the first parameters, the order of the programs and dropout.
 
-        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are of
-        neither kind.
+        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are
+        from another extractor.
         """
         split(features[:0])
         from .training import train
@@ -43,12 +43,12 @@ class PatternAware(NetworkModel):
 
     @property
     def statement_width(self) -> int:
-        """Numbers of a statement."""
+        """Number of features of a statement."""
         return int(self.parameters["statement_1"].shape[0])
 
     def _embed(self, features: np.ndarray) -> np.ndarray:
         tokens, statements = split(features)
-        # Rows that are empty in the whole batch only cost time.
+        # Drop trailing rows that are empty in the whole batch, to save time.
         present = np.flatnonzero(tokens[:, :, : len(LEVELS)].any(axis=(0, 2)))
         computed = np.flatnonzero(statements[:, :, 0].any(axis=0))
         kept = tokens[:, : present.max(initial=0) + 1], statements[:, : computed.max(initial=0) + 1]

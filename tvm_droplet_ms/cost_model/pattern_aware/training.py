@@ -36,14 +36,14 @@ from ..networks.descent import (
 )
 
 EPOCHS = 12
-"""Passes over the programs, as many as of a TreeGRU."""
+"""Passes over the programs, as many as for a TreeGRU."""
 
 MIN_STEPS = 240
 """Minimum number of steps, for small training sets."""
 
 _RATE, _DROPOUT = 3e-3, 0.3
-"""With LambdaRank and the loss of pairs these order 0.781 of the pairs of six held-out spaces, and
-LambdaRank alone 0.745 (2026-11-24, commit df68055)."""
+"""With these, LambdaRank plus the logistic loss orders 0.781 of the pairs of six held-out spaces,
+and LambdaRank alone orders 0.745 (2026-11-24, commit df68055)."""
 
 
 def train(
@@ -54,16 +54,16 @@ def train(
     objective: Objective,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Train a network by AdamW, at a rate that falls to 0 as a cosine.
+    """Train a network with AdamW and cosine learning rate decay to 0.
 
-    - ``features``: those of ``network.split``, of shape ``(programs, width)``, at least one.
+    - ``features``: the input of ``network.split``, of shape ``(programs, width)``, at least one.
     - ``throughput``: relative to the best of the workload, of shape ``(programs,)``.
-    - ``workloads``: the number of each program's workload, of the same shape. Each workload counts
-      as much.
+    - ``workloads``: the workload index of each program, of the same shape. All workloads have equal
+      weight.
     - ``objective``: "rank" or "regression".
     - ``seed``: the same seed makes the same parameters.
 
-    Those of ``network.shapes``, and the means and the scales of the inputs, float32.
+    Returns the parameters of ``network.shapes``, and the means and scales of the inputs, float32.
     """
     generator = np.random.default_rng(seed)
     fixed = _standard(features)
@@ -85,18 +85,18 @@ def fine_tune(
     steps: int,
     rate: float,
 ) -> dict[str, np.ndarray]:
-    """Train a network further, on few programs, at a constant rate.
+    """Train a network further, on few programs, at a constant learning rate.
 
-    The means and the scales of the inputs stay: those of few programs would change what the weights
-    mean.
+    The means and scales of the inputs stay fixed: recomputing them from few programs would change
+    the meaning of the weights.
 
-    - ``parameters``: those that ``train`` returns.
+    - ``parameters``: the parameters that ``train`` returns.
     - ``features``, ``throughput``, ``workloads``: as in ``train``.
     - ``objective``: "rank" or "regression".
     - ``seed``: seed of the order of the programs and of dropout.
     - ``steps``: number of steps.
 
-    Returns the same names; the given ones are unchanged.
+    Returns parameters of the same names; the given parameters are unchanged.
     """
     generator = np.random.default_rng(seed)
     fixed = {name: parameters[name] for name in _standard(features[:1])}
@@ -119,7 +119,7 @@ def _descend(
     features, throughput = data
     state = without_moments(learned)
     for number, (step, rate) in enumerate(zip(steps, rates, strict=True), start=1):
-        # A step is compiled for a fixed number of programs: of one workload, for one group.
+        # A step is compiled for a fixed number of programs: one group, or all groups of a step.
         room = groups.GROUP if len(step) == 1 else groups.PROGRAMS
         padded = np.zeros((room, features.shape[1]), dtype=np.float32)
         rows = np.concatenate(step)
@@ -138,7 +138,7 @@ def _descend(
 
 
 def _standard(features: np.ndarray) -> dict[str, np.ndarray]:
-    """The means and the deviations of the inputs over the rows that are not empty."""
+    """The means and the standard deviations of the inputs over the nonempty rows."""
     tokens, statements = split(features)
     present = tokens[tokens[:, :, : len(LEVELS)].any(axis=2)]
     computed = statements[statements[:, :, 0] > 0]
@@ -171,7 +171,7 @@ def _step(
 
 
 def _ranking(scores: Any, expected: Any, present: Any) -> Any:
-    """LambdaRank, which hardly minds slow programs, and each pair alike."""
+    """LambdaRank, which nearly ignores slow programs, plus the loss that weights pairs equally."""
     return lambda_rank(scores, expected, present) + logistic_pairs(scores, expected, present)
 
 

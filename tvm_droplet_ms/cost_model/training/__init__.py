@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training data of cost models, training, and the quality of a ranking."""
+"""Reads training data, trains cost models, and evaluates their rankings."""

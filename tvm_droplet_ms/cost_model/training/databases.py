@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training data from the databases of MetaSchedule, and from files of training data."""
+"""Reads training data from MetaSchedule databases and from training data files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..throughput import median_secs
 from ..training_data import MeasuredWorkload, TrainingDataError, merge, target_text
 
 _BATCH = 64
-"""Programs to extract features of at once, which bounds the memory they take."""
+"""Number of programs to extract features of at once, which bounds the memory use."""
 
 
 def read_training_data(
@@ -28,10 +28,10 @@ def read_training_data(
     """Read work directories and files of training data.
 
     ``paths``: the ``work_dir`` of a tuning run, or a ``.npz`` file of ``MeasuredWorkload.save``.
-    ``extractor``: the extractor of the features; None for ``ProgramFeatures``. Returns one for each
-    name and target. Raises ``TrainingDataError`` if a path is neither, a file is damaged, or its
-    features are of another schema. Raises ``ValueError`` if a database cannot be read; names the
-    lines.
+    ``extractor``: the extractor of the features; None for ``ProgramFeatures``. Returns one entry
+    for each name and target. Raises ``TrainingDataError`` if a path is neither, a file is damaged,
+    or its features have another schema. Raises ``ValueError`` if a database cannot be read; the
+    message names the lines.
     """
     used = extractor or ProgramFeatures()
     workloads: list[MeasuredWorkload] = []
@@ -48,14 +48,14 @@ def read_database(
 ) -> list[MeasuredWorkload]:
     """Read a MetaSchedule database; the features are computed from the stored traces.
 
-    ``database``: with records of any number of workloads. ``extractor``: the extractor of the
-    features; None for ``ProgramFeatures``. Returns one for each workload and target, in the order
-    of the records. Raises ``TrainingDataError`` if a record names no target.
+    ``database``: a database with records of any number of workloads. ``extractor``: the extractor
+    of the features; None for ``ProgramFeatures``. Returns one entry for each workload and target,
+    in the order of the records. Raises ``TrainingDataError`` if a record has no target.
     """
     groups: dict[tuple[str, str], list[TuningRecord]] = {}
     for record in database.get_all_tuning_records():
         if record.run_secs is not None and not len(record.run_secs):
-            # The machine failed to measure it.
+            # The machinery failed to measure this candidate.
             continue
         name = f"{structural_hash(record.workload.mod) % (1 << 64):016x}"
         if record.target is None:

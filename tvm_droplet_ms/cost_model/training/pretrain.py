@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a model, and report how well it ranks workloads that were held out."""
+"""Trains a model, and reports how well it ranks held-out workloads."""
 
 import sys
 from collections.abc import Sequence
@@ -29,22 +29,23 @@ def pretrain(
     seed: int = 0,
     stream: TextIO | None = None,
 ) -> PretrainedModel:
-    """Train a model, print how well it ranks workloads that were held out, and write it.
+    """Train a model, print how well it ranks held-out workloads, and write the model.
 
     - ``workloads``: the training data.
     - ``out``: the file to write.
-    - ``model``: "trees", "treegru", "pacm" or "pacm-stores"; the features are those of
-      ``pretrained_model.EXTRACTORS``.
+    - ``model``: "trees", "treegru", "pacm" or "pacm-stores"; the features must come from its
+      extractor in ``pretrained_model.EXTRACTORS``.
     - ``objective``: "rank" or "regression".
-    - ``target``: the target, by a part of its text that no other has; None where there is only one.
+    - ``target``: a substring of the target's text that no other target contains; None if there is
+      only one target.
     - ``mix_targets``: whether to learn from the records of the other targets too. Times of
       different targets are not compared with each other: a model learns the throughput of a program
       relative to the best of its workload on the same target.
     - ``seed``: seed of the training.
-    - ``stream``: the stream to print to; None for the standard output.
+    - ``stream``: the stream to print to; None for standard output.
 
-    Returns the model of all workloads. Raises ``TrainingDataError`` if there is nothing to learn
-    from, or the target is not clear.
+    Returns the model trained on all workloads. Raises ``TrainingDataError`` if there is no training
+    data, or the target is ambiguous.
     """
     printed = stream or sys.stdout
     selected = select_target(workloads, target)
@@ -74,16 +75,16 @@ def format_held_out(
     seed: int,
     model: ModelKind = "trees",
 ) -> str:
-    """A table of how well a model ranks each workload after learning from others only.
+    """Format a table of how well a model ranks each workload after training on others only.
 
-    The workloads are held out in turn, a fifth of them at once, each on all of its targets.
+    In each fold, a fifth of the workloads is held out, each workload on all of its targets.
 
     - ``workloads``: at least one program of each has a time.
     - ``objective``: "rank" or "regression".
     - ``seed``: seed of the training.
     - ``model``: "trees", "treegru", "pacm" or "pacm-stores".
     """
-    # What a workload's times on another target tell is no knowledge of other workloads.
+    # Split by name: times of the same workload on another target would leak into training.
     names = list(dict.fromkeys(workload.name for workload in workloads))
     if len(names) < 2:
         return "there is one workload and none to hold out: how it ranks others is not known"

@@ -7,12 +7,12 @@ import numpy as np
 
 
 def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
-    """Share of the pairs of programs that are ordered alike by scores and times.
+    """The share of program pairs that the scores and the times order alike.
 
     ``scores``: array of shape ``(programs,)``; higher for a program that is predicted to be faster.
-    ``secs``: their times in seconds, of the same shape; infinity for a failure. Returns share of
-    the pairs with different times; a pair of equal scores counts as half, so that 0.5 is chance.
-    NaN if all times are equal.
+    ``secs``: the programs' times in seconds, of the same shape; infinity for a failure. Returns the
+    share among pairs with different times. A pair of equal scores counts as half, so that 0.5 is
+    chance. NaN if all times are equal.
     """
     alike = unlike = 0
     for score, sec in zip(scores, secs, strict=True):
@@ -23,21 +23,21 @@ def pairwise_accuracy(scores: np.ndarray, secs: np.ndarray) -> float:
 
 
 def top_k_score(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray], k: int) -> float:
-    """TenSet's top-k score: the quality of the best of the k programs of the highest scores.
+    """TenSet's top-k score: the quality of the best of the k programs with the highest scores.
 
     Parameters
     ----------
     scores, secs : Sequence[np.ndarray]
-        For each workload the scores and the times in seconds of its programs, of shape
+        For each workload, the scores and the times in seconds of its programs, of shape
         ``(programs,)``.
     k : int
-        Programs of a workload that would be measured, at least 1.
+        Number of programs of a workload to measure, at least 1.
 
     Returns
     -------
     score : float
-        The sum of the workloads' best times over the sum of the best times among the chosen, at
-        most 1; 0 where all chosen programs of a workload failed.
+        The sum of the workloads' best times divided by the sum of the best times among the chosen
+        programs, at most 1; 0 if all chosen programs of a workload failed.
 
     Notes
     -----
@@ -53,5 +53,5 @@ def top_k_score(scores: Sequence[np.ndarray], secs: Sequence[np.ndarray], k: int
 
 
 def _order(values: np.ndarray, value: float) -> np.ndarray:
-    """1 where an element is larger, -1 where it is smaller: infinities do not subtract."""
+    """The sign of ``values - value``, by comparison because infinities cannot be subtracted."""
     return (values > value).astype(int) - (values < value)

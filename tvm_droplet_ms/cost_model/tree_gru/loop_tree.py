@@ -14,32 +14,32 @@ import numpy as np
 from ..nests import LoopNest
 
 MAX_NODES = 48
-"""Nodes kept of a module."""
+"""Number of nodes kept of a module."""
 
 KINDS = 5
-"""Kinds of loops: serial, parallel, vectorized, unrolled, bound to a thread."""
+"""Number of loop kinds: serial, parallel, vectorized, unrolled, bound to a thread."""
 
 OPERATIONS = 5
-"""Kinds of operations counted in a block."""
+"""Number of kinds of operations counted in a block."""
 
 BUFFERS = 4
-"""Buffers described per node, the largest first."""
+"""Number of buffers described per node, the largest first."""
 
 _PER_BUFFER = 4
 
 WIDTH = 2 + KINDS + 1 + 4 + OPERATIONS + BUFFERS * _PER_BUFFER
-"""Numbers of a context vector."""
+"""Length of a context vector."""
 
 TREE_FEATURES = MAX_NODES * (1 + WIDTH)
-"""Numbers of ``loop_tree``."""
+"""Number of features of ``loop_tree``."""
 
 
 @dataclass
 class _Node:
     """A loop or a block.
 
-    ``nests`` has each nest that the loop belongs to, with the loop's position in it; a block has
-    none.
+    ``nests``: each nest that contains the loop, with the loop's position in the nest; empty for a
+    block.
     """
 
     parent: int
@@ -63,22 +63,23 @@ class _Touched:
 def loop_tree(nests: Sequence[LoopNest]) -> np.ndarray:
     """The tree of a module: its loops of more than one iteration, and its blocks as leaves.
 
-    A node has its parent and, in logarithms to base 2 where it is no flag,
+    A node has its parent and these numbers, as logarithms to base 2 except for flags:
 
-    - the extent; the largest power of two that divides it; the kind, one-hot (nothing for the
-      module and a block); whether it is a block;
-    - the iterations of it and all within it, the most of its nests; those of the loops outside; the
-      unroll limit, plus one; the bytes of all buffers that it touches, plus one;
-    - of a block, its operations of each kind, plus one;
-    - for each of the ``BUFFERS`` largest buffers that it touches, in the same order in all nodes of
-      a module: the bytes touched; the accesses per byte; the contiguous bytes; and whether it
-      is written.
+    - the extent; the largest power of two that divides it; the kind, one-hot (all 0 for the module
+      and for a block); whether the node is a block;
+    - the iterations of the loop and its inner loops, the maximum over its nests; the iterations of
+      the outer loops; the unroll limit, plus one; the bytes of all buffers that the node touches,
+      plus one;
+    - for a block, its operations of each kind, plus one;
+    - for each of the ``BUFFERS`` largest buffers that the node touches, in the same order in all
+      nodes of a module: the bytes touched; the accesses per byte; the contiguous bytes; and whether
+      the buffer is written.
 
-    ``nests``: the loop nests of a module, in its order. Where they have more than ``MAX_NODES``
-    nodes, the nests with the fewest iterations are left out. Returns an array of shape
-    ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows of the parent and ``WIDTH`` numbers each, a
-    parent before its children. Row 0 is the module, its own parent; a row that is no node has the
-    parent -1.
+    ``nests``: the loop nests of a module, in the module's order. If they have more than
+    ``MAX_NODES`` nodes, the nests with the fewest iterations are dropped. Returns an array of shape
+    ``(TREE_FEATURES,)``, float32: ``MAX_NODES`` rows, each with the parent and ``WIDTH`` numbers.
+    Parents come before their children. Row 0 is the module, which is its own parent. A row without
+    a node has the parent -1.
     """
     kept = list(nests)
     nodes = _nodes(kept)
@@ -121,7 +122,7 @@ def _nodes(nests: Sequence[LoopNest]) -> list[_Node]:
 
 
 def _sizes(nests: Sequence[LoopNest]) -> dict[str, float]:
-    """The most bytes that a nest touches of each buffer."""
+    """The maximum number of bytes that a nest touches of each buffer."""
     sizes: dict[str, float] = {}
     for nest in nests:
         for access in nest.accesses:
@@ -142,7 +143,7 @@ def _context(node: _Node, sizes: dict[str, float]) -> np.ndarray:
     extent = np.log2([node.extent, node.extent & -node.extent])
     products = np.log2([inner, node.outer, 1.0 + unroll, 1.0 + working_set])
     buffers = np.zeros((BUFFERS, _PER_BUFFER))
-    # A stable sort: of equal sizes, the first of the module comes first.
+    # The sort is stable: buffers of equal size keep the module's order.
     largest = sorted(touched, key=lambda name: -sizes[name])
     for row, name in zip(buffers, largest, strict=False):
         memory = touched[name]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TreeGRU: a recurrent network over a program's loop tree.
 
-After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a gated recurrent unit goes up the
-tree; the state before a node is the sum of its children's. A softmax spreads each node's state over
-a few slots of memory, which are summed over the nodes, and a linear layer scores the memory.
+After "Learning to Optimize Tensor Programs" (Chen et al., 2018): a gated recurrent unit runs up the
+tree. The input state of a node is the sum of its children's states. A softmax spreads each node's
+state over a few memory slots, which are summed over the nodes. A linear layer scores the memory.
 Imports no TVM.
 """
 
@@ -19,7 +19,7 @@ HIDDEN = 64
 """Width of a node's state."""
 
 SLOTS = 8
-"""Slots of memory of a program."""
+"""Number of memory slots of a program."""
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "input": (WIDTH, 3 * HIDDEN),
@@ -30,17 +30,17 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "output": (SLOTS * HIDDEN, 1),
     "output_bias": (1,),
 }
-"""Shapes of the parameters. The input's have columns for the update gate, the reset gate and the
+"""Shapes of the parameters. The columns of "input" are for the update gate, the reset gate and the
 candidate."""
 
 SegmentSum = Callable[[Any, np.ndarray, int], Any]
-"""Sums the rows that have the same number: rows, their ascending numbers, how many numbers."""
+"""Sums rows with equal numbers. Takes the rows, their ascending numbers, and how many numbers."""
 
 
 def memory(
     parameters: Mapping[str, Any], batch: TreeBatch, xp: Any, segment_sum: SegmentSum
 ) -> Any:
-    """The memory of each tree, in arrays of NumPy or JAX.
+    """The memory of each tree, as NumPy or JAX arrays.
 
     ``parameters``: parameters of ``SHAPES``, and the ``mean`` and the ``scale`` of the contexts.
     ``batch``: the trees. ``xp``: ``numpy`` or ``jax.numpy``. Returns an array of shape ``(trees,
@@ -56,7 +56,7 @@ def memory(
         else:
             below = segment_sum(hidden[-1], level.parents, level.count)
         gates = of_level[:, : 2 * HIDDEN] + below @ parameters["gates"]
-        # The logistic function, which overflows nowhere in this form.
+        # The logistic function in a form that cannot overflow.
         gates = 0.5 * xp.tanh(0.5 * gates) + 0.5
         update, reset = gates[:, :HIDDEN], gates[:, HIDDEN:]
         candidate = of_level[:, 2 * HIDDEN :] + (reset * below) @ parameters["candidate"]

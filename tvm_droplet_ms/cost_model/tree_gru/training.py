@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a TreeGRU with JAX. Imports no TVM.
 
-JAX compiles a step for fixed shapes, so that the trees of a step are padded: each level of the
-trees has room for the largest number of nodes in any step. Padding changes no sum.
+JAX compiles a step for fixed shapes, so the trees of a step are padded: each level has room for the
+maximum number of nodes in any step. Padding does not change any sum.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ from ..networks.descent import (
 )
 
 EPOCHS = 12
-"""Passes over the programs: by then the accuracy on held-out workloads has stopped rising, and has
-not begun to fall."""
+"""Passes over the programs. At this point the accuracy on held-out workloads has stopped rising but
+has not begun to fall."""
 
 MIN_STEPS = 240
 """Minimum number of steps, for small training sets."""
@@ -58,16 +58,16 @@ def train(
     objective: Objective,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Train a network by AdamW, at a rate that falls to 0 as a cosine.
+    """Train a network with AdamW and cosine learning rate decay to 0.
 
-    - ``features``: those of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``, at least one.
+    - ``features``: outputs of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``, at least one.
     - ``throughput``: relative to the best of the workload, of shape ``(programs,)``.
-    - ``workloads``: the number of each program's workload, of the same shape. Each workload counts
-      as much.
+    - ``workloads``: the workload index of each program, of the same shape. All workloads have equal
+      weight.
     - ``objective``: "rank" or "regression".
     - ``seed``: the same seed makes the same parameters.
 
-    Those of ``network.SHAPES``, and the mean and the scale of the contexts, float32.
+    Returns the parameters of ``network.SHAPES``, and the mean and scale of the contexts, float32.
     """
     generator = np.random.default_rng(seed)
     members = groups.members_of(workloads)
@@ -93,9 +93,9 @@ def train(
 
 
 def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[int, ...]:
-    """Room for the most nodes that a step has at each depth, the deepest first.
+    """The padded number of nodes at each depth, for all steps, the deepest first.
 
-    It is a power of two: other programs then often find a step that is compiled already.
+    Each number is a power of two, so that other programs can often reuse a compiled step.
     """
     depths = node_depths(features)
     most = int(depths.max())
@@ -105,10 +105,10 @@ def _room(features: np.ndarray, steps: Sequence[Sequence[np.ndarray]]) -> tuple[
 
 
 def _padded(features: np.ndarray, room: Sequence[int]) -> tuple[Any, ...]:
-    """Trees with room for more nodes: the arrays of a ``TreeBatch``.
+    """Pad trees; returns the arrays of a ``TreeBatch``.
 
-    Row numbers beyond the last, which ``_segment_sum`` drops, mark padding. As in ``TreeBatch``;
-    ``parents`` has an array for each level.
+    Padding has numbers past the last one, which ``_segment_sum`` drops. ``parents`` has one array
+    for each level.
     """
     batch = TreeBatch.from_features(features)
     total = sum(room)
@@ -168,7 +168,7 @@ def forward(parameters: Parameters, trees: tuple[Any, ...], room: Sequence[int])
 
 
 def _segment_sum(rows: Any, numbers: Any, count: int) -> Any:
-    """JAX drops rows whose number is ``count`` or more."""
+    """Sum rows with equal numbers; JAX drops rows whose number is ``count`` or more."""
     return jax.ops.segment_sum(rows, numbers, num_segments=count)
 
 

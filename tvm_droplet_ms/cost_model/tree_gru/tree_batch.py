@@ -34,7 +34,7 @@ class TreeBatch:
     """Trees with all nodes in one array, the deepest first.
 
     - ``contexts``: the context vectors of the nodes, of shape ``(nodes, WIDTH)``, float32.
-    - ``levels``: the deepest first.
+    - ``levels``: the levels, the deepest first.
     - ``by_tree``: the nodes in the order of their trees, of shape ``(nodes,)``.
     - ``trees``: the tree of each node in that order, of the same shape.
     - ``count``: the number of trees.
@@ -56,7 +56,7 @@ class TreeBatch:
         parents = rows[:, :, 0].astype(int)
         depths = node_depths(features)
         trees, nodes = np.nonzero(parents >= 0)
-        # In preorder the nodes of a level stand in the order of their parents.
+        # Because of preorder, the nodes of a level are in the order of their parents.
         order = np.lexsort((nodes, trees, -depths[trees, nodes]))
         tree, node = trees[order], nodes[order]
         depth = depths[tree, node]
@@ -78,7 +78,7 @@ def node_depths(features: np.ndarray) -> np.ndarray:
     """The depth of each node of some trees.
 
     ``features``: features of ``loop_tree``, of shape ``(trees, TREE_FEATURES)``. Returns 0 for the
-    root and -1 for a row that is no node, of shape ``(trees, MAX_NODES)``.
+    root and -1 for a row without a node, of shape ``(trees, MAX_NODES)``.
     """
     parents = features.reshape(len(features), MAX_NODES, 1 + WIDTH)[:, :, 0].astype(int)
     depths = np.zeros_like(parents)

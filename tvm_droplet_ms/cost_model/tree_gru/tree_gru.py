@@ -36,13 +36,13 @@ class TreeGRU(NetworkModel):
 
         - ``features``: features of ``loop_tree``, of shape ``(programs, TREE_FEATURES)``.
         - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
-        - ``workloads``: the number of each program's workload, ascending, of the same shape.
+        - ``workloads``: the workload index of each program, ascending, of the same shape.
         - ``objective``: "rank", the logistic loss of each pair of programs of one workload, or
           "regression".
         - ``seed``: seed of the first parameters, the order of the programs and dropout.
 
-        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are no
-        loop trees.
+        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are
+        not loop trees.
         """
         if features.shape[1] != TREE_FEATURES:
             raise ValueError(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's arguments, and its best schedules checked and timed on them."""
+"""Makes a kernel's arguments, and checks and times its best schedules on them."""

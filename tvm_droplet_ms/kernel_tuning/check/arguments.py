@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a kernel: random values for them, and how far its outputs may differ."""
+"""The arguments of a kernel: random values, and the tolerances of its outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from .integer_roles import IntegerRole
 _REDUCE = int(tirx.IterVar.CommReduce)
 
 ROUNDINGS = 8.0
-"""Units of the last place that an output may differ by, for each square root of an addition."""
+"""Tolerance of an output in ulps, to be multiplied by the square root of the number of terms."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Argument:
 
 
 def arguments_of(mod: IRModule) -> tuple[Argument, ...]:
-    """A kernel's arguments. Raises ``KernelError`` if one is no buffer of constant extents."""
+    """A kernel's arguments; ``KernelError`` if one is not a buffer with constant extents."""
     func = mod["main"]
     found = []
     for param in func.params:
@@ -73,11 +73,12 @@ def random_arrays(
     given: Mapping[str, np.ndarray] | None = None,
     roles: Mapping[str, IntegerRole] | None = None,
 ) -> list[np.ndarray]:
-    """Values for the arguments: given ones by name, and random ones.
+    """Make values for the arguments: the values given by name, and random values for the others.
 
-    Floating-point numbers are normally distributed. Integers that are indices are any index of
-    their axis. Others of 8 bits are any; longer ones, and booleans, are 0 or 1, and divisors are 1
-    or 2. Raises ``KernelError`` if a given value does not fit.
+    Floating-point numbers are normally distributed. Integers used as indices are random indices
+    into their axis. Other 8-bit integers are arbitrary, but divisors are positive. Longer integers
+    and booleans are 0 or 1, and longer divisors are 1 or 2. Raises ``KernelError`` if a given value
+    does not fit.
     """
     wanted = {argument.name: (argument.shape, argument.numpy_dtype) for argument in arguments}
     try:
@@ -100,9 +101,10 @@ def measured_values(
     given: Mapping[str, np.ndarray] | None,
     roles: Mapping[str, IntegerRole],
 ) -> dict[int, np.ndarray]:
-    """The values, by place, that candidates are timed on too: given ones, indices and divisors.
+    """The values, by argument position, that candidates are also timed on.
 
-    They may crash a kernel, or decide how long it takes. Others are filled where it is timed.
+    These are given values, indices and divisors: they may crash a kernel or determine its time. The
+    runner fills the other arguments.
     """
     free = IntegerRole()
     return {
@@ -128,7 +130,7 @@ def _random(argument: Argument, generator: np.random.Generator, role: IntegerRol
 
 
 def summed(mod: IRModule) -> int:
-    """The most numbers that are summed into one by an unscheduled module's reductions in a row."""
+    """The sum of the reduction lengths of an unscheduled module's blocks, at least 1."""
     total = 0
     for realize, _ in scheduled_blocks(mod):
         length = 1
@@ -141,9 +143,9 @@ def summed(mod: IRModule) -> int:
 
 
 def tolerance(dtype: np.dtype[Any], length: int) -> float:
-    """The largest deviation of an output that sums so many numbers; see ``deviation``.
+    """Maximum deviation of an output that sums ``length`` terms; see ``deviation``.
 
-    A sum in another order differs by some roundings for each square root of what is summed.
+    The rounding error of a reordered sum grows with the square root of the number of terms.
     Integers must be equal.
     """
     if dtype.kind in "iub":
@@ -153,17 +155,18 @@ def tolerance(dtype: np.dtype[Any], length: int) -> float:
 
 
 MOVED_RUNS = 3
-"""Runs with inputs that are moved up and down by chance, beside one with all moved up."""
+"""Runs with inputs perturbed up or down at random, besides one with all inputs perturbed up."""
 
 
 def moved_arrays(
     arrays: Sequence[np.ndarray], tolerances: Sequence[float]
 ) -> list[list[np.ndarray]]:
-    """Values of all arguments, moved as rounding moves the sums that are made of them.
+    """Perturb the values of all arguments by about the rounding error of their sums.
 
-    ``NOISE`` times the movement of a sum is its tolerance. By chance, the terms of a sum move
-    apart; together they move a sum of positive numbers, too. Numbers of a coarser type than the
-    finest stay: sums of them are rounded less than they are.
+    The relative perturbation is the finest tolerance divided by ``NOISE``, but at least the type's
+    epsilon. Random signs perturb the terms of a sum independently; a common sign also moves a sum
+    of positive numbers. Arguments of a coarser type than the finest stay unchanged: their sums are
+    rounded less than the arguments themselves.
     """
     finest = min((one for one in tolerances if one), default=0.0)
     generator = np.random.default_rng(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The uses of a kernel's integer arguments, so that made-up values do not crash it."""
+"""Finds how a kernel uses its integer arguments, so that made-up values do not crash it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from tvm.tirx import BufferStore, Cast, Div, FloorDiv, FloorMod, Mod
 class IntegerRole:
     """The values that an integer argument may take.
 
-    ``low``: the least. ``high``: they are below it. None where no axis limits them.
+    ``low``: the minimum. ``high``: the exclusive maximum; None if no axis limits the values.
     """
 
     low: int = 0
@@ -25,9 +25,10 @@ class IntegerRole:
 def integer_roles(mod: IRModule) -> dict[str, IntegerRole]:
     """The roles of all integer arguments of an unscheduled kernel, by name.
 
-    One that is an index of axes is below the extent of the shortest. One from which an index is
-    computed is 0, and so are all of them where a computed integer is an index: what is computed of
-    them is not followed. One that only divides is at least 1.
+    An argument used directly as an index is below the extent of its shortest axis. An argument from
+    which an index is computed is 0. If an index is loaded from an intermediate buffer, all integer
+    arguments are 0, because intermediate values are not traced. An argument used only as a divisor
+    is at least 1.
     """
     func = mod["main"]
     places = {param: str(param.name) for param in func.params if _is_integer(param)}
@@ -60,7 +61,7 @@ def integer_roles(mod: IRModule) -> dict[str, IntegerRole]:
             ((Div, Mod, FloorDiv, FloorMod), divide),
         ],
     )
-    # What is an index too stays one.
+    # A divisor that is also an index keeps the range of an index.
     return {
         name: IntegerRole(0 if role.high is not None else role.low, role.high)
         for name, role in roles.items()

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
 OCCASION_SPREAD = 0.05
-"""The standard deviation of the logarithm of a time between occasions, some seconds or more apart,
-beside that between processes of one occasion. Without it 6 of 10 intervals held, with it 9 of 10
-(2026-11-24, commit 70d408a)."""
+"""Standard deviation of the logarithm of a time between occasions, which are seconds or more apart.
+It adds to the deviation between processes of one occasion. Without it 6 of 10 intervals held, with
+it 9 of 10 (2026-11-24, commit 70d408a)."""
 
 _STUDENT_90 = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
-"""The 95% quantile of Student's distribution by degrees of freedom: 90% lie between."""
+"""95% quantiles of Student's t-distribution by degrees of freedom, for two-sided 90% intervals."""
 
 
 @dataclass(frozen=True)
 class KernelTime:
     """The median time of a kernel over processes, in seconds.
 
-    90% of the medians of other processes, later too, are expected from ``low`` to ``high``.
+    90% of the medians of other processes, including later ones, should be between ``low`` and
+    ``high``.
     """
 
     secs: float
@@ -28,7 +29,7 @@ class KernelTime:
 
     @staticmethod
     def of(rounds: Sequence[float]) -> "KernelTime":
-        """The time by the medians of some processes."""
+        """Compute the time from the medians of several processes."""
         logs = [math.log(secs) for secs in rounds]
         middle = median(rounds)
         if len(logs) < 3:

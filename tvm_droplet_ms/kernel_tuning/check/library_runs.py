@@ -19,11 +19,11 @@ from ...measure.fleet.session import set_threads, upload
 from .arguments import Argument
 
 REPEATS, REPEAT_SECS = 3, 0.02
-"""The repeats of each schedule in a round, and the least seconds of one."""
+"""Repeats of each schedule in a round, and minimum seconds of a repeat."""
 
 
 def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Write arrays as bytes: NumPy's files do not keep the types that NumPy lacks."""
+    """Write arrays as bytes: NumPy's files do not preserve dtypes that NumPy lacks."""
     content: dict[str, Any] = {
         str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
     }
@@ -62,10 +62,11 @@ def run_library(
     device: str = "cpu",
     session: RPCSession | None = None,
 ) -> tuple[float, str]:
-    """Run a library once, in this process or by a session on a server.
+    """Run a library once, in this process or in a session on a server.
 
-    ``inputs``, ``out``: files of ``save_arrays``, with the arguments' values before and afterwards.
-    Returns the seconds of the call, and why the file could not be written; empty where it was.
+    ``inputs``, ``out``: files of ``save_arrays`` with the arguments' values before and after the
+    call. Returns the seconds of the call, and why ``out`` could not be written; empty if it was
+    written.
     """
     module = _load(library, session)
     place = _device(device, session)
@@ -88,14 +89,14 @@ def time_libraries(
     device: str = "cpu",
     session: RPCSession | None = None,
 ) -> list[float]:
-    """The seconds of a call of each library, all in one process, by the clock of the device."""
+    """The seconds per call of each library, all in one process, by the device's clock."""
     found = []
     place = _device(device, session)
     for library in libraries:
         module = _load(library, session)
         tensors = _tensors(arguments, inputs, place)
-        # TVM finds the number of calls by itself. From the first call of a process, which loads
-        # pages of code and data, it would be too small.
+        # Let TVM choose the number of calls. A number computed from the first call of a process,
+        # which loads pages of code and data, would be too small.
         evaluator = module.time_evaluator(
             "main",
             place,
@@ -108,6 +109,6 @@ def time_libraries(
 
 
 def on_server(session: RPCSession, threads: int, function: Any, *arguments: Any) -> Any:
-    """Call ``run_library`` or ``time_libraries`` with a session, on some threads of its server."""
+    """Call ``run_library`` or ``time_libraries`` with a session, on ``threads`` server threads."""
     set_threads(session, threads)
     return function(*arguments, session)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks and times the best schedules of a kernel, in worker processes or on servers.
 
-A wrong kernel may end the process that runs it, so none runs in the process of the user.
+A wrong kernel may crash its process, so no kernel runs in the user's process.
 """
 
 import math
@@ -28,25 +28,25 @@ from .kernel_time import KernelTime
 from .library_runs import run_library, save_arrays, time_libraries
 
 BUILD_SECS = 120.0
-"""The most seconds of a build."""
+"""Maximum seconds of a build."""
 
 RUN_SECS = 120.0
-"""The most seconds of a check, and of a round of timings."""
+"""Maximum seconds of a check, and of a round of timings."""
 
 DEVICE_SECS = 30.0
-"""The most seconds of a check on a GPU, and of each schedule in a round of timings: as many as a
-measurement may take, in which the schedule ran before. What hangs is tried twice."""
+"""Maximum seconds of a check on a GPU, and of each schedule in a round of timings. This is the
+limit of a measurement, within which the schedule ran before. A run that hangs is tried twice."""
 
 ROUNDS = 7
-"""Processes that time all schedules in turns: processes differ more than the calls of one."""
+"""Number of processes that time all schedules: times vary more between processes than in one."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a schedule: does it compute what the kernel without one does?
+    """Whether a schedule computes the same outputs as the unscheduled kernel.
 
-    ``is_right``: None where it could not be checked. ``deviation``: NaN where it is not known.
-    ``reason``: why it is wrong, or could not be checked, or which part could not.
+    ``is_right``: None if it could not be checked. ``deviation``: NaN if unknown. ``reason``: why
+    the schedule is wrong or could not be checked, or which part could not be checked.
     """
 
     is_right: bool | None
@@ -56,11 +56,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Expected:
-    """The kernel without a schedule.
+    """The unscheduled kernel.
 
-    ``library``: None where it could not be built, or does not run where its schedules do.
-    ``reason``: why it could not be run. ``secs``: of its only call; NaN where it did not run beside
-    its schedules.
+    ``library``: None if it could not be built, or does not run on its schedules' device.
+    ``reason``: why it could not run; empty if it ran. ``secs``: the seconds of its only call; NaN
+    if it did not run on its schedules' device.
     """
 
     library: Path | None
@@ -69,7 +69,7 @@ class Expected:
 
 
 class CannotCheck(RuntimeError):
-    """A schedule could not be checked, which is not its fault; a kernel may have crashed."""
+    """A schedule could not be checked or timed; ``is_crash`` tells whether a kernel crashed."""
 
     def __init__(self, reason: str, is_crash: bool = False) -> None:
         super().__init__(reason)
@@ -77,19 +77,19 @@ class CannotCheck(RuntimeError):
 
 
 class DeviceFailed(RuntimeError):
-    """A GPU failed twice, in two processes, to run schedules. No fault of theirs is known."""
+    """A GPU failed twice, in two processes, to run schedules, which may not be at fault."""
 
 
 class Verifier:
     """Builds, checks and times schedules of one kernel.
 
-    - ``directory``: where the libraries and the inputs are written; it exists.
-    - ``tolerances``: the largest deviation of each argument.
-    - ``run``: calls a function in a process of its own, where kernels are to run: takes the most
+    - ``directory``: an existing directory for the libraries and the inputs.
+    - ``tolerances``: the maximum deviation of each argument.
+    - ``run``: calls a function in a separate process where kernels are to run. It takes the maximum
       seconds, the function and its arguments, and raises ``TaskFailed``. None for the workers of
       ``pool``.
-    - ``reference``: the target of this machine's CPU, for the kernel without a schedule where it
-      cannot be built for ``target``.
+    - ``reference``: the target of this machine's CPU, for the unscheduled kernel if it cannot be
+      built for ``target``.
     """
 
     def __init__(
@@ -119,21 +119,21 @@ class Verifier:
 
     @property
     def advice(self) -> str:
-        """Advice where the values of the arguments crash the kernel."""
+        """Advice to give other values for the arguments."""
         return other_inputs([argument.name for argument in self._arguments])
 
     def _run_in_worker(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._pool.submit(secs, function, *arguments, fresh=True).result()
 
     def build(self, name: str, mod: IRModule, target: Target | None = None) -> Path:
-        """Build a module, and write its library. Raises ``TaskFailed`` if it cannot be built."""
+        """Build a module and write its library. Raises ``TaskFailed`` if it cannot be built."""
         path = self._directory / f"{name}.so"
         kind = save_json(self._target if target is None else target)
         self._pool.submit(BUILD_SECS, _build, save_json(mod), kind, str(path)).result()
         return path
 
     def expect(self, mod: IRModule) -> Expected:
-        """Build and run the kernel without a schedule, for the outputs to expect."""
+        """Build and run the unscheduled kernel, which gives the expected outputs."""
         self._written = written_arguments(mod)
         try:
             library = self.build("untuned", mod, self._reference)
@@ -154,7 +154,7 @@ class Verifier:
         """Compare the outputs of a schedule with the expected ones.
 
         Raises ``CannotCheck`` if the machine is at fault, such as a full disk, and ``DeviceFailed``
-        if a GPU is.
+        if a GPU is at fault.
         """
         found = self._directory / "found.npz"
         try:
@@ -168,7 +168,7 @@ class Verifier:
             differs = deviation(ours, theirs)
             limit = self._tolerances[number]
             if not differs <= limit and limit:
-                # What follows a sum may amplify its rounding.
+                # Operations after a sum may amplify its rounding error.
                 scales = element_scales(theirs)
                 moved = noise(theirs, [self._read(path, number) for path in self._moved_runs()])
                 allowed = np.maximum(moved, limit * scales)
@@ -204,7 +204,7 @@ class Verifier:
         return self._run(library, out, self._device, self._call, inputs)
 
     def _moved_runs(self) -> list[Path]:
-        """The outputs of the kernel without a schedule on inputs that are moved by rounding."""
+        """Files of the unscheduled kernel's outputs on inputs perturbed by rounding errors."""
         if self._moved is None:
             self._moved = []
             for number, arrays in enumerate(moved_arrays(self._arrays, self._tolerances)):
@@ -213,7 +213,7 @@ class Verifier:
                 try:
                     self._run_untuned(inputs, inputs)
                 except TaskFailed:
-                    continue  # It says nothing.
+                    continue  # A failed run gives no information.
                 self._moved.append(inputs)
         return self._moved
 
@@ -225,7 +225,7 @@ class Verifier:
         call: Callable[..., Any],
         inputs: Path | None = None,
     ) -> float:
-        """Run a library in a process of its own: a wrong one may harm what runs after it."""
+        """Run a library in a separate process: a wrong library may corrupt later runs."""
         task = (str(library), self._arguments, str(inputs or self._inputs), str(out), device)
         try:
             secs, unwritten = call(RUN_SECS if device == "cpu" else DEVICE_SECS, run_library, *task)
@@ -238,10 +238,10 @@ class Verifier:
         return float(secs)
 
     def _call_on_device(self, secs: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function where schedules run; once more, in a new process, if a GPU fails.
+        """Call a function where schedules run; retry in a new process if a GPU fails.
 
-        On a CPU a failed run is the schedule's fault. A GPU has others: too little memory beside
-        other programs, or an error that another process caused.
+        On a CPU a failed run is the schedule's fault. A GPU may fail for other reasons: too little
+        memory beside other programs, or an error that another process caused.
         """
         failures: list[str] = []
         while len(failures) < 2:
@@ -254,10 +254,10 @@ class Verifier:
         raise DeviceFailed(f"the device failed twice: {' and '.join(dict.fromkeys(failures))}")
 
     def time(self, libraries: Mapping[str, Path]) -> dict[str, KernelTime]:
-        """Time schedules in turns, in several processes.
+        """Time schedules in several processes, in a rotating order.
 
-        Raises ``CannotCheck`` if one of them ends its process, or the machine is at fault, and
-        ``DeviceFailed`` if a GPU is.
+        Raises ``CannotCheck`` if a schedule ends its process or the machine is at fault, and
+        ``DeviceFailed`` if a GPU is at fault.
         """
         names = list(libraries)
         limit = RUN_SECS if self._device == "cpu" else DEVICE_SECS * len(names)
@@ -276,7 +276,7 @@ class Verifier:
 
 
 def verifying_pool(target: Target | None = None) -> WorkerPool:
-    """The workers of a ``Verifier``: one, since timings must not overlap."""
+    """Make the pool of a ``Verifier``, with one worker because timings must not overlap."""
     is_cpu = target is None or runs_on(target) == "cpu"
     return WorkerPool(1, prepare=prepare_to_time if is_cpu else partial(prepare_to_build, target))
 
@@ -289,7 +289,10 @@ def _build(mod: str, target: str, path: str) -> None:
 
 
 def _compared(name: str, expected: np.ndarray) -> tuple[bool | None, str]:
-    """Whether an expected output can be compared with, and what of it cannot; None for none."""
+    """Return whether an expected output can be compared, and why it or a part of it cannot.
+
+    The first value is True, or None if nothing can be compared.
+    """
     finite = np.isfinite(expected.astype(np.float64))
     count = int(finite.size - finite.sum())
     if count == finite.size:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring on several machines, through TVM's own RPC tracker and servers.
+"""Measures on several machines, through TVM's own RPC tracker and servers.
 
-``tracker`` asks TVM's tracker with time limits, ``servers`` waits for a server and says where none
-comes, ``session`` runs something on a server in a worker process of this machine, ``remote`` gives
-each call a server and says whose fault a lost session is, and ``runner`` is MetaSchedule's runner.
-``serve`` starts a server that outlives kernels that crash.
+``tracker`` queries TVM's tracker with time limits. ``servers`` waits for a server, and raises a
+clear error if there is none. ``session`` calls functions on a server from a worker process of this
+machine. ``remote`` assigns each call to a server and decides who is at fault for a lost session.
+``runner`` is the MetaSchedule runner. ``serve`` starts a server that outlives kernel crashes.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives each call a server, and says whose fault a lost session is."""
+"""Assigns each call to a server, and decides who is at fault for a lost session."""
 
 import socket
 import time
@@ -13,20 +13,20 @@ from .session import CONNECT_SECS, Lost, call_on_server
 from .tracker import FleetError, Lease
 
 _ANSWER_SECS = 10.0
-"""Seconds after the limit of a session that its server may take to say so."""
+"""Seconds that a server may take to report that a session reached its time limit."""
 
 _SETTLE_SECS = 1.0
-"""Seconds after which a server that was killed has ended, and the tracker knows."""
+"""Seconds until a killed server has ended and the tracker has noticed."""
 
 _PROBE_SECS = 3.0
-"""The most seconds that a port may take to accept a connection."""
+"""Maximum seconds for a port to accept a connection."""
 
 
 class Remote:
-    """Calls functions with sessions on the servers of a key, a session for each call.
+    """Calls functions on the servers of a key, with a new session for each call.
 
     A server forks a process for each session, so each call runs in a new process. ``pool``: the
-    workers of this machine that hold the sessions: as many calls run at once.
+    workers of this machine that hold the sessions; one call per worker runs at a time.
     """
 
     def __init__(self, servers: Servers, pool: WorkerPool) -> None:
@@ -35,7 +35,7 @@ class Remote:
 
     @property
     def workers(self) -> int:
-        """The number of calls that run at once."""
+        """Maximum number of concurrent calls."""
         return self._pool.workers
 
     def close(self) -> None:
@@ -43,13 +43,12 @@ class Remote:
         self._pool.close()
 
     def call(self, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on a server that is free.
+        """Call a function on a free server.
 
-        Servers that cannot be reached are passed over. ``limit``: the seconds after which the
-        server ends the session, which is the function's first argument. Returns what the function
-        returns, or why there is nothing: "machinery" where the server is at fault, and "timeout",
-        "crash" or "error" where what ran there is. Raises ``FleetError`` if no server could be
-        reached for too long.
+        Unreachable servers are skipped. The session is the function's first argument. ``limit``:
+        the seconds after which the server ends the session. Returns the function's result or a
+        ``Failure``: "machinery" if the server is at fault, and "timeout", "crash" or "error" if the
+        function is. Raises ``FleetError`` if no server could be reached for too long.
         """
         while True:
             lease = self.servers.lease()
@@ -79,11 +78,11 @@ class Remote:
             return Failure("machinery", f"the worker cannot be started: {error}")
 
     def _judge(self, lease: Lease, lost: Lost) -> Failure:
-        """Say whether what ran ended its process, or the server ended.
+        """Decide whether the candidate crashed the session's process, or the server ended.
 
-        TVM's server stops listening where a process of a session ends with an error
-        (``_listen_loop`` in ``rpc/server.py``), but its program stays and holds the port. A server
-        that was killed, or whose machine was, holds none.
+        TVM's server stops listening when the process of a session ends with an error
+        (``_listen_loop`` in ``rpc/server.py``), but its program keeps running and holds the port. A
+        server that was killed, or whose machine went down, holds no port.
         """
         time.sleep(_SETTLE_SECS)
         try:

@@ -31,29 +31,29 @@ _logger = logging.getLogger(__name__)
 
 @derived_object
 class FleetRunner(PyRunner):
-    """A runner for servers of TVM's RPC, as many at once as the tracker has of a key.
+    """A runner that measures on all TVM RPC servers of a tracker's key at once.
 
-    It spends its time on the best candidates as ``PromptRunner`` does. Each server measures one
-    candidate at a time, each in a session of its own, and a server forks a process for each
-    session. Servers of a key are taken to be equally fast: the best time of a task is that of all.
+    It spends its time on the best candidates, as ``PromptRunner`` does. Each server measures one
+    candidate at a time. Each candidate has its own session, for which the server forks a process.
+    The servers of a key are assumed to be equally fast: they share the best time of a task.
 
-    A candidate that takes too long or ends its process has failed. One whose server ended has not:
-    it is tried once more on another, and then reported as not measured (``failures.py``). Where no
-    server could be reached for ``wait_secs``, the rest of the batch is reported as not measured,
-    ``fault`` says why, and the next batch raises.
+    A candidate that takes too long or ends its process has failed. If its server ended, the
+    candidate is tried once more on another server, and then reported as not measured
+    (``failures.py``). If no server could be reached for ``wait_secs``, the rest of the batch is
+    reported as not measured, ``fault`` holds the reason, and the next batch raises.
 
     - ``tracker``: ``HOST:PORT`` of the tracker.
-    - ``threads``: the threads of kernels on the servers; None for as many as each has.
+    - ``threads``: the threads of kernels on the servers; None for all threads of each server.
     - ``wait_secs``: how long to wait for a server.
-    - ``timeout_sec``, ``evaluator_config``, ``cooldown_sec``, ``alloc_repeat``: as of
+    - ``timeout_sec``, ``evaluator_config``, ``cooldown_sec``, ``alloc_repeat``: as in
       ``PromptRunner``.
-    - ``f_alloc_argument``, ``f_run_evaluator``: as of TVM's ``RPCRunner``: called in a process of
-      this machine, with the session first.
-    - ``hopeless``, ``near_best``, ``near_best_repeats``: as of ``PromptRunner``.
-    - ``fault``: why the last batch could not be measured; empty where it could.
+    - ``f_alloc_argument``, ``f_run_evaluator``: as in TVM's ``RPCRunner``: called in a process of
+      this machine, with the session as the first argument.
+    - ``hopeless``, ``near_best``, ``near_best_repeats``: as in ``PromptRunner``.
+    - ``fault``: the reason that the last batch could not be measured; empty if it was measured.
 
-    Raises ``FleetError`` if ``tracker`` is no address, the tracker does not answer, or no server
-    comes within ``wait_secs``. Raises ``ValueError`` if a number is out of range. Raises
+    Raises ``FleetError`` if ``tracker`` is not an address, the tracker does not answer, or no
+    server appears within ``wait_secs``. Raises ``ValueError`` if a number is out of range. Raises
     ``RuntimeError`` if this is not Linux.
     """
 
@@ -100,7 +100,8 @@ class FleetRunner(PyRunner):
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Measure a batch; the futures are in the order of the inputs.
 
-        Raises ``FleetError`` if no server could be reached, in the last batch or for all of this.
+        Raises ``FleetError`` if no server could be reached during the last batch, or if this batch
+        measured no candidate because no server could be reached.
         """
         if self.fault:
             raise FleetError(self.fault)
@@ -122,7 +123,7 @@ class FleetRunner(PyRunner):
         return [PromptRunnerFuture(item.future) for item in items]
 
     def remote(self) -> Remote:
-        """The caller of functions on the servers, as many at once as there are servers now."""
+        """Return the ``Remote`` of the servers, with at least one worker for each server."""
         count = self._servers.count()
         if self._remote is None or self._remote.workers < count:
             self.close()
@@ -148,7 +149,7 @@ class FleetRunner(PyRunner):
     def _time(
         self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
     ) -> Timing | Failure:
-        """Time a candidate in a session of its own, which is a new process in any case."""
+        """Time a candidate in its own session, which is always a new process."""
         if self.fault or self._remote is None:
             return Failure("closed", self.fault or "closed")
         arguments = (candidate.path, candidate.device_type, candidate.args_info)

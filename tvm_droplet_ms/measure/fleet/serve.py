@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's RPC server, so that it outlives kernels that crash.
+"""Starts an RPC server of TVM that outlives kernel crashes.
 
-Where the process of a session ends with an error, TVM's server stops listening and leaves its
-tracker, while its program stays (``_serving`` and ``_listen_loop`` in ``rpc/server.py``). One
-kernel that crashes so takes a machine out of the fleet.
+When the process of a session ends with an error, TVM's server stops listening and leaves its
+tracker, but its program keeps running (``_serving`` and ``_listen_loop`` in ``rpc/server.py``). So
+one crashing kernel takes a machine out of the fleet.
 """
 
 import os
@@ -22,10 +22,10 @@ from .session import CRASHED
 from .tracker import Tracker
 
 PORTS = (9090, 9199)
-"""The ports that are tried, the last excluded."""
+"""The range of ports to try; the end is excluded."""
 
 _ORPHAN_SECS = 1.0
-"""The seconds after which the listening process looks whether the command is there."""
+"""Seconds between checks that the other process, the command or the listener, is alive."""
 
 
 def serve(
@@ -39,16 +39,16 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    A server runs whatever it is sent, as the user who started it, for everyone who reaches its
-    port: expose it to trusted networks only.
+    A server runs any code that it receives, as the user who started it, for anyone who can reach
+    its port: expose it to trusted networks only.
 
     - ``tracker``: ``HOST:PORT`` of the tracker.
     - ``key``: the key to register under.
     - ``host``: the address to listen on.
     - ``port``: the port; None for a free one of ``PORTS``.
-    - ``threads``: the most threads of kernels; None for TVM's choice, which is half of the logical
-      CPUs.
-    - ``on_start``: told the address.
+    - ``threads``: maximum number of threads of a kernel; None for TVM's default, half of the
+      logical CPUs.
+    - ``on_start``: called with the server's address.
 
     Raises ``FleetError`` if the tracker does not answer. Raises ``OSError``, ``ValueError``,
     ``RuntimeError`` if the port is taken or the server cannot be started.
@@ -84,13 +84,13 @@ def serve(
 
 
 class _Outliving:
-    """Called in the process that listens, before it does."""
+    """Prepares the listening process, before it listens, to outlive crashed sessions."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
 
     def __call__(self) -> None:
-        # Of Ctrl-C the command decides.
+        # The command handles Ctrl-C.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
         serve_session = tvm_server._serving
@@ -116,7 +116,7 @@ class _Outliving:
 
 
 def _describe(error: str) -> str:
-    """The signal or status that ended a process, by TVM's words for it."""
+    """Name the signal or exit status in TVM's message about an ended process."""
     found = re.search(r"error code (-?\d+)", error)
     if found is None:
         return error

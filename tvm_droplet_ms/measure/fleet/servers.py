@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for a server, and says in words where none comes."""
+"""Waits for a server, and raises an error with an explanation if there is none."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ import time
 from .tracker import FleetError, Lease, Tracker
 
 _TURN_SECS = 1.0
-"""Seconds of one request to the tracker, after which the clock is looked at."""
+"""Seconds of one request to the tracker; the clock is checked between requests."""
 
 
 class Servers:
@@ -29,18 +29,18 @@ class Servers:
         """The number of servers that the tracker knows, at least 1."""
         try:
             return max(1, len(self.tracker.servers(self.key)))
-        except FleetError:  # It may come back; ``lease`` waits for that.
+        except FleetError:  # The tracker may come back; ``lease`` waits for it.
             return 1
 
     def begin(self) -> None:
-        """Begin to wait now: before, nobody needed a server."""
+        """Restart the waiting time: until now, no server was needed."""
         with self._lock:
             self._last_reached = time.monotonic()
 
     def await_one(self) -> None:
-        """Wait for a server to be known.
+        """Wait until the tracker knows a server.
 
-        Raises ``FleetError``: at once if the tracker does not answer, and after ``wait_secs`` if
+        Raises ``FleetError`` at once if the tracker does not answer, and after ``wait_secs`` if
         there is no server.
         """
         end = time.monotonic() + self._wait_secs
@@ -50,10 +50,10 @@ class Servers:
             time.sleep(min(_TURN_SECS, self._wait_secs))
 
     def lease(self) -> Lease:
-        """Wait for a server to be free.
+        """Wait for a free server.
 
-        Raises ``FleetError`` if none could be reached for ``wait_secs``, while no session of this
-        process was open.
+        Raises ``FleetError`` if no server could be reached for ``wait_secs`` while no session of
+        this process was open.
         """
         while True:
             turn = time.monotonic()
@@ -71,7 +71,7 @@ class Servers:
                     return lease
 
     def give_back(self, *, was_reached: bool) -> None:
-        """End what ``lease`` began, and say whether there was a session."""
+        """Return a server; ``was_reached`` tells whether its session was opened."""
         with self._lock:
             self._open -= 1
             if was_reached:

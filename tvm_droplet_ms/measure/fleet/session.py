@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session on a server, in a worker process of this machine.
+"""A session on a server, held by a worker process of this machine.
 
-TVM's client waits in C++ for as long as a server is silent, so it runs where it can be killed.
+TVM's client blocks in C++ while a server is silent, so it runs in a process that can be killed.
 """
 
 import threading
@@ -17,17 +17,17 @@ from ..failures import TIME_LIMIT, Failure
 from .tracker import Lease
 
 CONNECT_SECS = 10.0
-"""The most seconds that a server may take to answer a connection."""
+"""Maximum seconds for a server to answer a connection."""
 
 CRASHED = "its session ended: "
-"""The first words of a server of ``droplet-ms serve`` whose kernel ended its process."""
+"""Prefix of the error from a ``droplet-ms serve`` server whose kernel ended its process."""
 
 
 @dataclass(frozen=True)
 class Lost:
     """A session that ended without an answer.
 
-    ``was_reached``: whether there had been a session. ``message``: what the client saw.
+    ``was_reached``: whether the session was opened. ``message``: the client's error.
     """
 
     was_reached: bool
@@ -35,7 +35,7 @@ class Lost:
 
 
 class ServerFault(RuntimeError):
-    """A server cannot do what does not depend on the candidate, such as take a file."""
+    """A server failed an operation independent of the candidate, such as taking a file."""
 
 
 def call_on_server(
@@ -43,7 +43,7 @@ def call_on_server(
 ) -> Any:
     """Open a session and call a function with it, in a worker; see ``Remote.call``.
 
-    Returns what the function returns, or why there is nothing.
+    Returns the function's result, or a ``Failure`` or ``Lost`` if there is none.
     """
     session = _connect(lease, limit)
     if isinstance(session, Lost):
@@ -72,7 +72,7 @@ def _connect(lease: Lease, limit: float) -> RPCSession | Lost:
         except Exception as error:
             found.append(Lost(False, str(error)))
 
-    # A machine without power answers after minutes.
+    # Connecting to a machine that is off fails only after minutes.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(CONNECT_SECS)
@@ -93,8 +93,8 @@ def _answers(session: RPCSession) -> bool:
 def upload(session: RPCSession, path: str, name: str) -> None:
     """Send a file to a session's directory.
 
-    Raises ``ServerFault`` if the server cannot write it, or does not take it within the limit of
-    the session.
+    Raises ``ServerFault`` if the server cannot write the file, or does not take it within the
+    session's time limit.
     """
     try:
         session.upload(path, name)
@@ -103,9 +103,9 @@ def upload(session: RPCSession, path: str, name: str) -> None:
 
 
 def set_threads(session: RPCSession, threads: int) -> None:
-    """Have kernels use some threads of the server.
+    """Set the number of threads that kernels use on the server.
 
-    Raises ``ServerFault`` if the server has fewer.
+    Raises ``ServerFault`` if the server has fewer threads.
     """
     count = session.get_function("runtime.NumThreads")
     if count() != threads:

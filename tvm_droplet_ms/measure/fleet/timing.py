@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing of a candidate on a server, from a worker of this machine."""
+"""Times a candidate on a server, from a worker of this machine."""
 
 import os
 import time
@@ -24,7 +24,7 @@ def time_on_server(
     best: float,
     threads: int | None,
 ) -> Timing:
-    """Send a candidate and time it as ``time_candidate`` does, on so many threads; None for all."""
+    """Upload a candidate and time it as ``time_candidate`` does; ``threads`` is None for all."""
     allocate = get_global_func_with_default_on_worker(
         config.f_alloc_argument, allocate_safely_on_server
     )
@@ -45,7 +45,7 @@ def time_on_server(
         best,
         partial(allocate, session),
         partial(evaluate, session),
-        has_wall_clock=False,  # It would time the network too.
+        has_wall_clock=False,  # The wall clock would include the network.
     )
     end = time.perf_counter()
     time.sleep(config.cooldown_sec)

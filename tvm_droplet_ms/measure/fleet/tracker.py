@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to TVM's RPC tracker, each with a time limit.
+"""Queries to TVM's RPC tracker, each with a time limit.
 
-``tvm.rpc.TrackerSession`` retries for a minute where nothing listens, and its ``request`` waits for
-ever where there is no server.
+``tvm.rpc.TrackerSession`` retries for a minute if nothing listens, and its ``request`` waits
+forever if there is no server.
 """
 
 import socket
@@ -15,13 +15,13 @@ from typing import Any
 from tvm.rpc import base
 
 _ANSWER_SECS = 5.0
-"""The most seconds that a tracker may take to answer."""
+"""Maximum seconds for a tracker to answer."""
 
 
 class FleetError(RuntimeError):
     """The tracker or its servers cannot be used; the message says what to do.
 
-    TVM turns it into a plain ``RuntimeError`` where it passes through ``tune_tir``.
+    TVM turns it into a plain ``RuntimeError`` when it propagates through ``tune_tir``.
     """
 
 
@@ -29,8 +29,8 @@ class FleetError(RuntimeError):
 class Lease:
     """The right to one session on a server.
 
-    ``host``, ``port``: the server's address. ``match_key``: what the server expects to be told; it
-    takes one session with it.
+    ``host``, ``port``: the server's address. ``match_key``: the key that the client must present to
+    the server; it admits one session.
     """
 
     host: str
@@ -42,7 +42,7 @@ class Lease:
 
 
 class Tracker:
-    """A tracker.
+    """A client of an RPC tracker.
 
     ``address``: ``HOST:PORT``. Raises ``FleetError`` if the address has another form.
     """
@@ -69,7 +69,7 @@ class Tracker:
     def request(self, key: str, secs: float) -> Lease | None:
         """Ask for a server of a key.
 
-        ``secs``: how long to wait for one to become free. None if none became free. Raises
+        ``secs``: how long to wait for a free server. Returns None if no server became free. Raises
         ``FleetError`` if the tracker does not answer.
         """
         with self._connection() as connection:

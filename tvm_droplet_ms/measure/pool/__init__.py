@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes that stay up. Knows nothing of TVM."""
+"""Long-lived worker processes, independent of TVM."""
 
 from ..failures import TIME_LIMIT
 from .client import TaskFailed

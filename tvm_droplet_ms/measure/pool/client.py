@@ -16,7 +16,7 @@ from .protocol import Task
 
 
 class TaskFailed(Exception):
-    """A task that has no result; ``kind`` and ``message`` are as of ``Failure``."""
+    """A task has no result; ``kind`` and ``message`` are as in ``Failure``."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -31,8 +31,8 @@ class TaskFailed(Exception):
 class WorkerClient:
     """The pending tasks of one worker server.
 
-    Apart from the object that owns the server, which the receiving thread would otherwise keep
-    alive. ``connection``: the user's end of the connection to the server.
+    It is separate from the object that owns the server, which the receiving thread would otherwise
+    keep alive. ``connection``: the user's end of the connection to the server.
     """
 
     def __init__(self, connection: Connection, program: Program) -> None:
@@ -49,7 +49,7 @@ class WorkerClient:
     def send(self, payload: bytes, timeout: float, latest: float, fresh: bool) -> "Future[Any]":
         """Send a pickled task with its limits; see ``Task``."""
         future: Future[Any] = Future()
-        # A future that is running cannot be cancelled, so that a result always finds it pending.
+        # A running future cannot be canceled, so a result always finds it pending.
         future.set_running_or_notify_cancel()
         with self._lock:
             number = next(self._numbers)
@@ -62,27 +62,27 @@ class WorkerClient:
             with self._sending:
                 self._connection.send(Task(number, payload, timeout, latest, fresh))
         except OSError:
-            pass  # The server died: receive() sees it too, and fails all pending futures.
+            pass  # The server died: receive() notices it too, and fails all pending futures.
         return future
 
     def close(self) -> None:
-        """Expect the server's end: pending tasks then fail as closed."""
+        """Expect the server to end: pending tasks then fail as closed."""
         self._is_closing = True
 
     def receive(self) -> None:
-        """Hand results to their futures until the server ends; pending ones then fail."""
+        """Set results of futures until the server ends; pending futures then fail."""
         try:
             while True:
                 number, result = self._connection.recv()
                 with self._lock:
                     future = self._futures.pop(number)
                 _resolve(future, result)
-                # The frames of an exception hold the caller that waited for it.
+                # The frames of an exception keep the waiting caller alive.
                 del future, result
         except (EOFError, OSError):
             pass  # The server has ended.
         except BaseException:
-            self._program.kill()  # No thread listens to it any more.
+            self._program.kill()  # No thread listens to the program any more.
             raise
         finally:
             with self._lock:

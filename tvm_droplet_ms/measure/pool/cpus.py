@@ -9,9 +9,9 @@ import psutil
 def available_cpus() -> frozenset[int]:
     """The CPUs that any thread of this process may use.
 
-    TVM binds the thread that first runs a parallel kernel, often the main one, to some of the CPUs,
-    so the answer for one thread would be too small. Returns the numbers of the logical CPUs; all of
-    them on a system that keeps no such list.
+    TVM binds the thread that first runs a parallel kernel, often the main thread, to some of the
+    CPUs, so the affinity of one thread is too small a set. Returns the numbers of the logical CPUs;
+    all of them on a system without CPU affinity.
     """
     if not hasattr(os, "sched_getaffinity"):
         return frozenset(range(os.cpu_count() or 1))
@@ -25,7 +25,7 @@ def available_cpus() -> frozenset[int]:
 
 
 def check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
-    """The chosen CPUs, None for all. Raises ``ValueError`` for none, or one that is not there."""
+    """Return the given CPUs; None for all. Raises ``ValueError`` if empty or not available."""
     available = available_cpus()
     if cpus is None:
         return available

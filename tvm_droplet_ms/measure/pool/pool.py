@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes that stay up: the user's side."""
+"""Long-lived worker processes: the user's side."""
 
 import math
 import os
@@ -26,11 +26,12 @@ _STOP_SECS = 5.0
 
 
 class WorkerPool:
-    """Worker processes that stay up, held by a program of their own.
+    """Long-lived worker processes, held by a separate program.
 
-    The program, the worker server, is started at once, without waiting for it, and again for the
-    next task after it died. It ends with ``close``, with this object, at the interpreter's exit,
-    and when this process is killed; whatever ends it, the workers end and ``directory`` is deleted.
+    The constructor starts the program, the worker server, without waiting for it. If the server
+    dies, the next task starts it again. The server ends with ``close``, with this object, at
+    interpreter exit, and when this process is killed. In each case the workers end and
+    ``directory`` is deleted.
 
     Parameters
     ----------
@@ -47,16 +48,16 @@ class WorkerPool:
     cpus : frozenset[int] | None
         The CPUs that the workers may run on; None for all.
     prepare : Callable[[], None] | None
-        A function that is called once before the workers are forked, for imports that all of them
+        A function that is called once before the workers are forked, for imports that all workers
         need.
     quiet : bool
-        Whether the standard error of the workers is discarded. That of the server is quoted where
+        Whether to discard the workers' standard error. The server's standard error is quoted when
         a task fails because the server ended.
 
     Raises
     ------
     OSError
-        If the directory cannot be made or the program not be started.
+        If the directory cannot be made or the program cannot be started.
     RuntimeError
         If this is not Linux, or no thread can be started.
     TypeError
@@ -103,25 +104,25 @@ class WorkerPool:
     ) -> "Future[Any]":
         """Have a worker call a function.
 
-        ``timeout``: the seconds that the call may take, from when a worker begins it. ``fresh``:
-        whether to call it in a new process, which then takes the place of a worker. The future
-        raises ``TaskFailed`` where there is no result, and cannot be cancelled. Raises ``OSError``
-        or ``RuntimeError`` if the workers had ended and cannot be started again. Raises
-        ``TypeError`` if the function or an argument cannot be pickled.
+        ``timeout``: the time limit of the call in seconds, from when a worker starts it. ``fresh``:
+        whether to call the function in a new process, which then replaces a worker. The future
+        raises ``TaskFailed`` if there is no result, and cannot be canceled. Raises ``OSError`` or
+        ``RuntimeError`` if the workers had ended and cannot be started again. Raises ``TypeError``
+        if the function or an argument cannot be pickled.
         """
         payload = dump(getattr(function, "__name__", "function"), (function, arguments))
         return self._running_server().submit(payload, timeout, self._latest, fresh)
 
     def end_by(self, moment: float) -> None:
-        """Limit the tasks that are submitted from now on.
+        """Set a deadline for the tasks that are submitted from now on.
 
-        ``moment``: a time of ``time.monotonic``, infinity for no limit. What runs then is ended,
-        and what waits then is not begun: both fail as closed.
+        ``moment``: a time of ``time.monotonic``; infinity for no limit. At this time, running tasks
+        are ended and waiting tasks are dropped. Both fail as closed.
         """
         self._latest = moment
 
     def drop_tasks(self) -> None:
-        """End the tasks that run or wait: they fail. ``directory`` stays, for the next task."""
+        """End all running and waiting tasks, which fail. Keep ``directory`` for the next task."""
         with self._lock:
             if self._server is not None:
                 self._server.kill()
@@ -143,16 +144,17 @@ class WorkerPool:
                     shutil.rmtree(base, ignore_errors=True)
                     raise
             elif not self._server.is_running:
-                # Artifacts that were built before it died may still have to be measured, so the
-                # next one has its directory. Should that not start, this one still deletes it.
+                # Artifacts that were built before the server died may still have to be measured, so
+                # the next server takes over the directory. If it does not start, the old server
+                # still deletes the directory.
                 server = self._start(self._server.base)
                 self._server.abandon()
                 self._server = server
             return self._server
 
     def _start(self, base: str) -> "_Server":
-        # A thread may want another try while the interpreter's exit ends the workers and deletes
-        # their directory.
+        # A thread may retry while the interpreter's exit ends the workers and deletes their
+        # directory.
         if not threading.main_thread().is_alive():
             raise RuntimeError("no worker process can be started: the interpreter is ending")
         return _Server(base, self.workers, self._worker_options, self._options, self._quiet)
@@ -215,7 +217,7 @@ class _Server:
 
 
 def _duplicate_stderr() -> int | None:
-    """A file descriptor of this process's standard error; None where it has none."""
+    """Duplicate the file descriptor of standard error; None if there is none."""
     try:
         return os.dup(2)
     except OSError:
@@ -223,10 +225,10 @@ def _duplicate_stderr() -> int | None:
 
 
 def dump(name: str, value: object) -> bytes:
-    """Pickle something for a worker, functions of the main module by value.
+    """Pickle a value for ``cloudpickle.loads`` in a worker; main-module functions go by value.
 
-    ``name``: the name of the value, for the message. For ``cloudpickle.loads``. Raises
-    ``TypeError`` if it cannot be pickled.
+    ``name``: the name of the value, for the message. Raises ``TypeError`` if the value cannot be
+    pickled.
     """
     try:
         return bytes(cloudpickle.dumps(value))
@@ -239,13 +241,13 @@ def dump(name: str, value: object) -> bytes:
 
 
 def _end(program: Program, connection: Connection, directory: str, owner: int) -> None:
-    """Stop the program, by force if it takes long, and leave nothing behind."""
+    """Stop the program, by force if it takes too long, and delete the directory."""
     if os.getpid() != owner:
-        return  # A forked copy of the user's process ends.
+        return  # This process is a forked copy of the user's process.
     try:
         connection.send(None)
     except OSError:
-        pass  # It has ended already.
+        pass  # The program has ended already.
     try:
         if not program.wait(_STOP_SECS):
             program.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker server as a child of the user's process: how it is started and ended."""
+"""Starts and ends the worker server, a child process of the user's process."""
 
 import os
 import signal
@@ -23,20 +23,20 @@ _STDERR_BYTES = 2000
 class Program:
     """The program that holds the workers.
 
-    Its standard error is kept in memory, for the message that says why it ended. ``connection``:
-    the program's end of the connection. ``directory``: the directory of its temporary files.
-    ``worker_stderr``: a file descriptor for its workers to inherit. Raises ``OSError`` if it cannot
-    be started.
+    Its standard error is kept in memory, to explain why the program ended. ``connection``: the
+    program's end of the connection. ``directory``: the directory of its temporary files.
+    ``worker_stderr``: a file descriptor for its workers to inherit. Raises ``OSError`` if the
+    program cannot be started.
     """
 
     def __init__(self, connection: Connection, directory: str, worker_stderr: int | None) -> None:
-        # `-c` leaves the program without a main module for Python to import anywhere again.
+        # With `-c` the program has no main module that Python could import again.
         code = (
             f"import sys; sys.path[:] = {[str(entry) for entry in sys.path]!r}; "
             f"{KEEP_OUT}from {__package__}.server import main; "
             f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
         )
-        # A file in memory, because a full disk may be the reason of the end.
+        # A file in memory, because a full disk may be the reason that the program ends.
         self._stderr = os.fdopen(os.memfd_create("stderr"), "rb", buffering=0)
         inherited = [connection.fileno(), *([] if worker_stderr is None else [worker_stderr])]
         try:
@@ -47,13 +47,13 @@ class Program:
                 stderr=self._stderr,
                 env={
                     **os.environ,
-                    # Files that are left there when the program is killed go with the directory.
+                    # Files that a killed program leaves are deleted with the directory.
                     "TMPDIR": directory,
-                    # tvm_ffi would ask PyTorch, where it is installed, for a CUDA device, and what
-                    # is forked from a process that has one cannot use it.
+                    # tvm_ffi would ask PyTorch, if installed, for a CUDA device. Processes forked
+                    # from a process that has opened the device cannot use it.
                     "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
                 },
-                # Out of the terminal's group, which Ctrl-C interrupts as a whole.
+                # Leave the terminal's process group, which Ctrl-C interrupts as a whole.
                 start_new_session=True,
             )
         except BaseException:
@@ -63,7 +63,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id, which is also the session of the program and of its workers."""
+        """The process id, which is also the session id of the program and its workers."""
         return self._process.pid
 
     def has_ended(self) -> bool:
@@ -78,7 +78,7 @@ class Program:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the program to end, and end the processes that its workers left.
 
-        ``timeout``: the longest time to wait, in seconds; None for any time. False if it still
+        ``timeout``: maximum seconds to wait; None for no limit. Returns False if the program still
         runs.
         """
         end = None if timeout is None else time.monotonic() + timeout
@@ -88,27 +88,27 @@ class Program:
             time.sleep(_POLL_SECS)
         with self._lock:
             try:
-                # Until it is reaped, no other session can have its number.
+                # Until the program is reaped, no other session can have its id.
                 if self._process.returncode is None and self._is_zombie():
                     _end_session(self.pid)
             except ChildProcessError:
-                pass  # The system reaped it, as it does where SIGCHLD is ignored.
+                pass  # The system reaped it, as it does if SIGCHLD is ignored.
             finally:
                 self._process.wait()
         return True
 
     def _is_zombie(self) -> bool:
-        """True if it ended and is not reaped; raises ChildProcessError if it is."""
+        """True if the program ended and is not reaped; ChildProcessError if it is reaped."""
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, options) is not None
 
     def kill(self) -> None:
-        """End the program by force."""
+        """Kill the program."""
         with self._lock:
             self._process.kill()
 
     def describe_end(self) -> str:
-        """The reason for the program's end: its exit status and its last output."""
+        """Explain why the program ended, by its exit status and its last output."""
         size = os.fstat(self._stderr.fileno()).st_size
         words = os.pread(self._stderr.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         last = words.decode(errors="replace").strip()
@@ -125,7 +125,7 @@ def _end_session(session: int) -> None:
             if os.getsid(pid) == session:
                 groups.add(os.getpgid(pid))
         except ProcessLookupError:
-            pass  # It has ended meanwhile.
+            pass  # The process has ended meanwhile.
     for group in groups:
         try:
             os.killpg(group, signal.SIGKILL)

@@ -9,7 +9,7 @@ from ..failures import Failure
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Set-up of a worker.
+    """Settings of a worker.
 
     - ``initializer``: a pickled function that every worker calls before its first task.
     - ``memory_limit``: the address space that a worker may use, in bytes.
@@ -25,9 +25,9 @@ class WorkerConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Set-up of the worker server.
+    """Settings of the worker server.
 
-    - ``workers``: the largest number of workers.
+    - ``workers``: the maximum number of workers.
     - ``max_tasks``: the number of tasks after which a worker is replaced; 0 for never.
     - ``max_growth``: the growth of a worker's resident memory at which it is replaced, in bytes.
     - ``prepare``: a function that the server calls before it forks the first worker.
@@ -44,11 +44,11 @@ class PoolConfig:
 class Task:
     """A function call for a worker.
 
-    - ``number``: the task's name in the answer.
+    - ``number``: identifies the task in the answer.
     - ``payload``: a pickled pair of a function and its arguments.
-    - ``timeout``: the seconds that it may take, from when a worker begins it.
-    - ``latest``: the moment of the machine's monotonic clock at which it ends or is dropped.
-    - ``fresh``: whether it is the first task of its worker.
+    - ``timeout``: the time limit in seconds, from when a worker starts the task.
+    - ``latest``: the time, by the machine's monotonic clock, at which the task is ended or dropped.
+    - ``fresh``: whether the task must be the first task of its worker.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Task:
 class Reply:
     """A worker's answer to a task.
 
-    ``result``: the pickled value that the function returned, or the reason why there is none.
+    ``result``: the pickled return value, or the reason that there is none.
     ``growth``: the growth of the worker's own resident memory since it started, in bytes.
     """
 

@@ -10,14 +10,14 @@ KEEP_OUT = (
     "(_ for _ in ()).throw(ModuleNotFoundError('PyTorch is kept out', name=name)) "
     "if name == 'torch' else None)})()); "
 )
-"""The statement after which ``import torch`` fails, as where it is not installed.
+"""A statement that makes ``import torch`` fail as if PyTorch were not installed.
 
-tvm_ffi and TVM import PyTorch where they find it, which takes 3 s, 200 MB and 600 MB of addresses.
-The workers are forked from the server, and none of ours needs it. A None in ``sys.modules`` would
-do for them, but SciPy takes what stands there for PyTorch.
+tvm_ffi and TVM import PyTorch if they find it, which takes 3 s, 200 MB of memory and 600 MB of
+address space. The workers are forked from the server, and this package's tasks do not need PyTorch.
+A None in ``sys.modules`` would suffice for tvm_ffi and TVM, but SciPy mistakes it for PyTorch.
 """
 
 
 def let_pytorch_in() -> None:
-    """Let ``import torch`` find PyTorch again, for tasks of users that need it."""
+    """Let ``import torch`` find PyTorch again, for users' tasks that need it."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != _NAME]

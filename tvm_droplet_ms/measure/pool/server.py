@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker server: a program that holds the workers.
 
-It is a program of its own for two reasons. Python's ``spawn`` and ``forkserver`` import the user's
-main module again in every worker, which runs a script without a ``__main__`` guard twice, and
-which a notebook does not have. And a worker forked from here starts in milliseconds with TVM
-imported, without any of the threads, files and locks of the user's process. It runs no Python
-threads of its own, so that it may fork at any time.
+It is a separate program for two reasons. First, Python's ``spawn`` and ``forkserver`` import the
+user's main module again in every worker. This would run a script without a ``__main__`` guard
+twice, and a notebook has no main module to import. Second, a worker forked from the server starts
+in milliseconds with TVM imported, without the threads, files and locks of the user's process. The
+server runs no Python threads, so that it may fork at any time.
 
-pebble, which does much of this, was tried first: its workers share one channel, so that one that
-is killed at the wrong moment takes the others along; it replaces workers after a number of tasks
-but not when they grow; and it waits 3 s for one that ignores SIGTERM.
+The pebble package is unsuitable: its workers share one channel, so that killing one can break the
+others; it does not replace workers that grow; and it waits 3 s for a worker that ignores SIGTERM.
 """
 
 import os
@@ -29,10 +28,10 @@ from .pytorch import let_pytorch_in
 from .worker import serve_tasks
 
 _PARENT_SECS = 1.0
-"""Seconds between two checks whether the user's process is alive."""
+"""Seconds between two checks that the user's process is alive."""
 
 _DELETION_SECS = 5.0
-"""Seconds for which the deletion of the directory is tried."""
+"""Seconds during which the deletion of the directory is retried."""
 
 _OVER = "because the time is over"
 
@@ -47,11 +46,11 @@ def main(descriptor: int, parent: int, directory: str) -> None:
       It receives a pickled ``PoolConfig``, then each ``Task``, and None at the end; it sends pairs
       of a task's number and its pickled value or ``Failure``.
     - ``parent``: the process id of the user's process.
-    - ``directory``: the directory of all temporary files. The server deletes it unless it fails
-      while the user's process is there, which may still need the artifacts in it.
+    - ``directory``: the directory of all temporary files. The server deletes it, unless the server
+      fails while the user's process is alive and may still need the artifacts in it.
     """
-    # A signal that ends the user's process may be sent to all its children too. The end of the
-    # connection ends this one, and lets it clean up.
+    # A signal that ends the user's process may also be sent to its children. The server ignores it:
+    # it ends when the connection closes, so that it can clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = Connection(descriptor)
@@ -85,11 +84,11 @@ class _Worker:
         self.tasks_done += 1
 
     def end(self) -> int:
-        """End the process and those that it started; returns the exit code as subprocess does."""
+        """End the process and its children; returns the exit code as subprocess does."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # It has left that group, or ended before it had one.
+            pass  # The worker has left its group, or ended before it had one.
         os.kill(self.pid, signal.SIGKILL)
         self.connection.close()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -137,7 +136,7 @@ class _Server:
             except OSError:
                 if worker.tasks_done == 0:
                     self._bury(worker)
-                else:  # It may have been dead before.
+                else:  # The worker may have died before this task.
                     self._retire(worker)
                     self._waiting.appendleft(task)
 
@@ -242,7 +241,7 @@ class _Server:
         self._workers.append(_Worker(pid, ours))
 
     def _become_worker(self, ours: Connection, theirs: Connection) -> NoReturn:
-        # It must hold only its own end of a connection: EOF needs all copies to be closed.
+        # A worker must hold only its own end of a connection: EOF needs all copies to be closed.
         ours.close()
         self._connection.close()
         for worker in self._workers:
@@ -261,7 +260,7 @@ def _is_orphan(parent: int) -> bool:
 
 
 def _delete(directory: str) -> None:
-    """Delete a directory, into which processes that were just killed may still write a file."""
+    """Delete a directory into which recently killed processes may still write a file."""
     end = time.monotonic() + _DELETION_SECS
     shutil.rmtree(directory, ignore_errors=True)
     while os.path.exists(directory) and time.monotonic() < end:
@@ -275,7 +274,7 @@ def _is_full(directory: str) -> bool:
         disk = os.statvfs(directory)
     except OSError:
         return False
-    # An administrator may use the blocks that are reserved.
+    # Root may use the reserved blocks.
     blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
     return blocks * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_ffree == 0)
 

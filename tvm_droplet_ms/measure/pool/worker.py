@@ -21,14 +21,16 @@ _MACHINERY_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.E
 
 
 _kept: list[BaseException] = []
-"""The errors of a task, and so what it held, until the server has ended this process: after an
-illegal access TVM ends it where it frees a device's memory, before the reason were told."""
+"""The errors of a failed task, which keep the task's objects alive until the server ends this
+process. After an illegal access, TVM ends the process when it frees device memory. Without these
+references, that would happen before the process reports the error."""
 
 
 def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> NoReturn:
-    """Run tasks, in a process that was just forked, until the connection or the server ends.
+    """Run tasks, in a newly forked process, until the connection or the server ends.
 
-    ``connection``: gives the pickled tasks, and takes the ``Reply`` of each. ``server``: a process.
+    ``connection``: delivers the pickled tasks and takes a ``Reply`` to each. ``server``: the
+    server's process id.
     """
     status = 1
     try:
@@ -50,7 +52,7 @@ def serve_tasks(connection: Connection, config: WorkerConfig, server: int) -> No
 
 
 def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
-    """Run a task, after the initializer; returns its pickled value, or its traceback."""
+    """Run the initializer, then a task; returns the pickled value or a ``Failure``."""
     try:
         if initializer is not None:
             cloudpickle.loads(initializer)()
@@ -62,14 +64,14 @@ def run_task(payload: bytes, initializer: bytes | None) -> bytes | Failure:
         return Failure(
             "error", f"out of memory within the worker's limit{bound}\n{traceback.format_exc()}"
         )
-    except BaseException as error:  # SystemExit too must cost no more than this task.
+    except BaseException as error:  # Even SystemExit must end only this task.
         _kept.append(error)
         of_system = _is_of_the_system(error)
         return Failure("machinery" if of_system else "error", traceback.format_exc())
 
 
 def _is_of_the_system(error: BaseException | None) -> bool:
-    """True if an exception or one of its causes is the system's and not the task's."""
+    """True if an exception or one of its causes is a system error, not the task's."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in _MACHINERY_ERRORS:
@@ -86,7 +88,7 @@ def _own_memory() -> int:
 
 
 def _set_up(config: WorkerConfig, server: int) -> None:
-    # With its own group, the server can end child processes of a build: a linker, nvcc.
+    # With a process group per worker, the server can end child processes of a build: linker, nvcc.
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with_parent(server)
@@ -99,7 +101,7 @@ def _set_up(config: WorkerConfig, server: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     os.sched_setaffinity(0, config.cpus)
     if len(config.cpus) < (os.cpu_count() or 1):
-        # TVM would bind its threads to CPUs by their number, from 0, whatever is allowed.
+        # TVM would bind its threads to CPUs 0, 1, and so on, even if they are not allowed.
         os.environ["TVM_BIND_THREADS"] = "0"
 
 
