@@ -96,7 +96,7 @@ def _space_of_dots(target: Target) -> PostOrderApply:
 
 def _space_of_tiles(target: Target) -> PostOrderApply:
     size = register_bytes(target)
-    return _space_with(RegisterTiles(size // 4, _REGISTERS[size], _is_parallel(target)))
+    return _space_with(RegisterTiles(size, _REGISTERS[size], _is_parallel(target)))
 
 
 def _is_parallel(target: Target) -> bool:

@@ -56,9 +56,9 @@ def tiled(module, target=ONE, seed=1):
     return [each.schedule.mod for each in candidates if each is not None]
 
 
-def check(module, shapes, expected, target=ONE):
+def check(module, shapes, expected, target=ONE, dtype="float32"):
     generator = np.random.default_rng(0)
-    arrays = [generator.standard_normal(shape).astype("float32") for shape in shapes]
+    arrays = [generator.standard_normal(shape).astype(dtype) for shape in shapes]
     found = [mod for seed in range(3) for mod in tiled(module, target, seed)]
     assert found
     for mod in found:
@@ -70,8 +70,9 @@ def check(module, shapes, expected, target=ONE):
         np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
-def dense(rows, columns, depth):
-    a, w = te.placeholder((rows, depth), name="a"), te.placeholder((depth, columns), name="w")
+def dense(rows, columns, depth, dtype="float32"):
+    a = te.placeholder((rows, depth), name="a", dtype=dtype)
+    w = te.placeholder((depth, columns), name="w", dtype=dtype)
     k = te.reduce_axis((0, depth), "k")
     c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[k, j], k), "c")
     return a, w, c
@@ -102,6 +103,14 @@ def test_rows_that_no_tile_of_wide_vectors_divides(rows, columns):
     a, w, c = dense(rows, columns, 20)
     module = module_of(te.create_prim_func([a, w, c]))
     check(module, [(rows, 20), (20, columns)], np.matmul, WIDE)
+
+
+@needs_avx512
+@pytest.mark.parametrize("target", [ONE, WIDE], ids=["AVX2", "AVX-512"])
+def test_products_of_doubles(target):
+    a, w, c = dense(13, 48, 20, "float64")
+    module = module_of(te.create_prim_func([a, w, c]))
+    check(module, [(13, 20), (20, 48)], np.matmul, target, "float64")
 
 
 @needs_avx512

@@ -37,7 +37,7 @@ class FoundProduct:
 
 
 def find_product(block: Any) -> FoundProduct | None:
-    """Find the float32 products of a block; None if the block computes something else."""
+    """Find the products of floats of a block; None if the block computes something else."""
     axes, loads = list(block.iter_vars), _factors(block)
     if (
         not loads
@@ -93,7 +93,7 @@ def _are(indices: Any, extents: Any, axes: Sequence[Any], analyzer: Analyzer) ->
 
 
 def _factors(block: Any) -> Sequence[Any]:
-    """Return the two float32 loads whose products a block sums; empty if it sums none."""
+    """Return the two loads of floats whose products a block sums; empty if it sums none."""
     total = getattr(block.body, "value", None)
     if block.init is None or not isinstance(total, Add) or not isinstance(total.b, Mul):
         return ()
@@ -104,7 +104,8 @@ def _factors(block: Any) -> Sequence[Any]:
         before.indices, block.body.indices
     ):
         return ()
-    return loads if all(str(load.source.dtype) == "float32" for load in loads) else ()
+    types = {str(load.source.dtype) for load in (before, *loads)}
+    return loads if types in ({"float32"}, {"float64"}) else ()
 
 
 def _axes_of(load: Any, axes: Sequence[Any]) -> set[int]:

@@ -30,14 +30,14 @@ _MOST_UNROLLED = 8
 class RegisterTiles(PyScheduleRule):
     """Adds design spaces to TVM's for blocks that sum float products.
 
-    ``lanes``: the floats in a vector register. ``registers``: the number of vector registers.
+    ``size``: the bytes of a vector register. ``registers``: the number of vector registers.
     ``is_parallel``: whether several threads share a kernel.
     """
 
-    def __init__(self, lanes: int, registers: int, is_parallel: bool) -> None:
+    def __init__(self, size: int, registers: int, is_parallel: bool) -> None:
         """Create the rule for a CPU."""
         super().__init__()
-        self._lanes = lanes
+        self._size = size
         self._registers = registers
         self._is_parallel = is_parallel
 
@@ -55,17 +55,18 @@ class RegisterTiles(PyScheduleRule):
         rows, columns = (int(node.iter_vars[n].dom.extent) for n in (found.row, found.lane))
         tiled = sch.copy()
         last = inlined_consumers(tiled, block)
-        if columns % self._lanes or (last is None and sch.get_consumers(block)):
+        lanes = 8 * self._size // node.writes[0].source.dtype.bits
+        if columns % lanes or (last is None and sch.get_consumers(block)):
             return [sch]
         line = outer_rows(node, found)
         if line is not None and last is not None and self._can_be_one(tiled, node, last):
             rows *= int(node.iter_vars[line].dom.extent)
             _flatten(tiled, block, last, line)
         spaces = [sch]
-        tiles = offered_tiles(rows, columns // self._lanes, self._registers)
+        tiles = offered_tiles(rows, columns // lanes, self._registers)
         for length, talls in tiles.items():
             space = tiled.copy()
-            _tile(space, block, last, self._lanes, length, talls, self._is_parallel)
+            _tile(space, block, last, lanes, length, talls, self._is_parallel)
             spaces.append(space)
         return spaces
 
@@ -85,7 +86,7 @@ class RegisterTiles(PyScheduleRule):
 
     def clone(self) -> ScheduleRule:
         """Return a rule for the same CPU."""
-        return RegisterTiles(self._lanes, self._registers, self._is_parallel)
+        return RegisterTiles(self._size, self._registers, self._is_parallel)
 
 
 def _flatten(schedule: Schedule, block: SBlockRV, last: SBlockRV, line: int) -> None:
