@@ -108,6 +108,8 @@ def _input(value: Any, entry: Entry) -> np.ndarray:
     kind = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
     dtype = kind.get(value.type) or re.sub(r"tensor\((.*)\)", r"\1", value.type)
     shape = entry.shapes.get(value.name, tuple(value.shape))
+    if dtype == "string":
+        return np.full(shape, "a", object)
     fixed: Mapping[str, float] = {**entry.values, **entry.constants}
     if value.name in fixed:
         return np.full(shape, fixed[value.name], dtype)
