@@ -4,6 +4,7 @@
 # pylint: disable=missing-function-docstring
 
 import pytest
+import tvm_ffi
 
 import tvm
 import tvm.testing
@@ -38,9 +39,7 @@ def _prim_funcs(mod: tvm.IRModule) -> dict[str, tvm.tirx.PrimFunc]:
 
 def _blocks(func: tvm.tirx.PrimFunc) -> list[str]:
     names = []
-    tvm.tirx.stmt_functor.post_order_visit(
-        func.body, lambda node: names.append(node.name_hint) if isinstance(node, SBlock) else None
-    )
+    tvm_ffi.structural_walk(func.body, (SBlock, lambda block: names.append(str(block.name_hint))))
     return names
 
 

@@ -40,7 +40,8 @@ def test_outer_stack_does_not_search_modules(monkeypatch):
     assert frame_info.code_context is None and frame_info.index is None
 
 
-def _copied(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+@T.prim_func(s_tir=True)
+def copied(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
     for i in range(8):
         with T.sblock("copy"):
             v = T.axis.spatial(8, i)
@@ -51,16 +52,24 @@ def test_decorators_do_not_call_inspect_stack(monkeypatch):
     def stack(*_):
         raise AssertionError("calls inspect.stack()")
 
+    monkeypatch.setattr(inspect, "stack", stack)
+
+    @T.prim_func(s_tir=True)
+    def kernel(A: T.Buffer((8,), "float32")):
+        T.evaluate(0)
+
+    @R.function
     def identity(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
         return x
 
+    @I.ir_module
     class Module:
-        pass
+        @R.function
+        def main(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+            return x
 
-    monkeypatch.setattr(inspect, "stack", stack)
-    assert T.prim_func(_copied, s_tir=True).attrs["global_symbol"] == "_copied"
-    assert R.function(identity).attrs["global_symbol"] == "identity"
-    assert not I.ir_module(Module).functions
+    assert isinstance(kernel, tvm.tirx.PrimFunc)
+    tvm.ir.assert_structural_equal(Module["main"], identity.with_attr("global_symbol", "main"))
 
 
 def test_prim_func_in_module():
@@ -83,7 +92,7 @@ def test_prim_func_in_module():
                     v = T.axis.spatial(8, i)
                     B[v] = A[v]
 
-    alone = T.prim_func(_copied, s_tir=True).with_attr("global_symbol", "main")
+    alone = copied.with_attr("global_symbol", "main")
     tvm.ir.assert_structural_equal(OnTheLineAbove["main"], alone)
     tvm.ir.assert_structural_equal(WithArguments["main"], alone)
 
