@@ -118,6 +118,19 @@ def test_mends_are_small(patches):
         assert 0 < len(changed) <= 60
 
 
+def test_page_lists_the_patches_with_their_lines(patches):
+    page = (ROOT / "docs" / "upstream" / "droplet.md").read_text()
+    listed = re.findall(r"^\| `(.+)` \| .+ \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    expected = []
+    for name, patch in patches.items():
+        files = re.split(r"^diff --git a/(\w+)/.*\n", patch.read_text(), flags=re.MULTILINE)
+        added = dict.fromkeys(("python", "tests"), 0)
+        for folder, text in zip(files[1::2], files[2::2], strict=True):
+            added[folder] += len(re.findall(r"^\+(?!\+\+ )", text, re.MULTILINE))
+        expected.append((name, *map(str, added.values())))
+    assert listed == expected
+
+
 def test_patches_do_not_name_this_package(patches):
     for patch in patches.values():
         assert not re.search(r"tvm_droplet_ms|droplet-ms|DropletStrategy", patch.read_text())

@@ -150,11 +150,19 @@ def test_ordered_steps_go_to_the_next_value():
 
 
 def test_points_are_read_and_written():
-    space = _scheduled()
+    context = ms.TuneContext(
+        mod=_matmul(),
+        target=TARGET,
+        space_generator=ms.space_generator.ScheduleFn(
+            _schedule_matmul, sch_rules=[], postprocs=[], mutator_probs={}
+        ),
+        rand_state=1,
+    )
+    (space,) = context.generate_design_space()
     spaces = DesignSpaces([space.trace])
     index, point = spaces.find(space.trace)
     assert point == tuple(factor for tile in _tiles(space) for factor in tile)
-    sch = Schedule(_matmul())
+    sch = Schedule(context.mod)
     spaces.trace((index, (4, 8, 32, 1, 2, 16))).apply_to_schedule(sch, remove_postproc=True)
     assert _tiles(sch) == [[4, 8], [32, 1], [2, 16]]
 
