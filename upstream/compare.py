@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published search beside the droplet of TVM's ``post_optimization``, at the same trials.
+"""The published search beside TVM's evolution and its ``post_optimization``, at the same trials.
 
 ``TVM_NUM_THREADS=1 python upstream/compare.py run`` tunes each layer with each seed, and adds a
 line to ``docs/upstream/droplet.jsonl`` for each pair; pairs that have a line are left out, so that
@@ -161,27 +161,39 @@ def table(lines: list[Mapping[str, Any]]) -> str:
     """Geometric means over the seeds, and the speed of the published search against the others."""
     if not lines:
         return "Not measured yet.\n"
-    methods = (EVOLUTION, POST_OPTIMIZATION, DROPLET)
-    rows = [
-        f"| layer | seeds | {', us | '.join(methods)}, us | against {POST_OPTIMIZATION} (range) |",
-        "|---|---|---|---|---|---|",
-    ]
-    ratios: dict[str, list[float]] = {}
+    others = (EVOLUTION, POST_OPTIMIZATION)
+    methods = (*others, DROPLET)
+    columns = ["layer", "seeds", *(f"{method}, us" for method in methods)]
+    columns += [f"against {other} (range)" for other in others]
+    rows = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    ratios: dict[str, dict[str, list[float]]] = {other: {} for other in others}
     for layer in dict.fromkeys(line["layer"] for line in lines):
         times = [line["microseconds"] for line in lines if line["layer"] == layer]
-        ratios[layer] = [one[POST_OPTIMIZATION] / one[DROPLET] for one in times]
-        means = [f"{geometric_mean(one[method] for one in times):.4g}" for method in methods]
-        rows.append(f"| {layer} | {len(times)} | {' | '.join(means)} | {_spread(ratios[layer])} |")
-    everything = [ratio for of_layer in ratios.values() for ratio in of_layer]
-    rows.append(f"| all | {len(everything)} | | | | {_spread(everything)} |")
-    low, high = interval(ratios)
-    summary = (
-        f"Ahead in {sum(ratio > 1 for ratio in everything)} of {len(everything)}, median "
-        f"{median(everything):.2f}; 95% interval of the mean (layers drawn, then seeds): {low:.2f} "
-        f"to {high:.2f}."
-    )
+        cells = [layer, str(len(times))]
+        cells += [f"{geometric_mean(one[method] for one in times):.4g}" for method in methods]
+        for other in others:
+            ratios[other][layer] = [one[other] / one[DROPLET] for one in times]
+            cells.append(_spread(ratios[other][layer]))
+        rows.append(f"| {' | '.join(cells)} |")
     what = {f"{line['trials']} trials, {line['machine']}, {line['date']}" for line in lines}
-    return "\n".join(rows) + f"\n\n{summary} {'; '.join(sorted(what))}.\n"
+    return "\n".join([*rows, "", *summary(ratios), "", f"{'; '.join(sorted(what))}.", ""])
+
+
+def summary(ratios: Mapping[str, Mapping[str, list[float]]]) -> list[str]:
+    """A table of the speed against each method, over all layers and seeds."""
+    rows = [
+        f"| {DROPLET} against | geometric mean | 95% interval | median | worst | best | ahead |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for other, of_layers in ratios.items():
+        everything = [ratio for of_layer in of_layers.values() for ratio in of_layer]
+        low, high = interval(of_layers)
+        rows.append(
+            f"| {other} | {geometric_mean(everything):.2f} | {low:.2f} to {high:.2f} "
+            f"| {median(everything):.2f} | {min(everything):.2f} | {max(everything):.2f} "
+            f"| {sum(ratio > 1 for ratio in everything)} of {len(everything)} |"
+        )
+    return rows
 
 
 def _spread(ratios: list[float]) -> str:

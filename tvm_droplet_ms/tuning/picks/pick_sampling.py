@@ -42,8 +42,9 @@ in ten, and sampling takes most of the time."""
 
 
 LEAST_DIFFERENCE = 0.25
-"""The minimum share of differing decision values between two schedules of one design space. The
-best predicted ones are often near-twins: measuring three of them tells no more than one."""
+"""The minimum share of differing decision values between two schedules. The best predicted ones are
+often near-twins, also of design spaces that fuse alone sets apart: measuring three of them tells no
+more than one."""
 
 SPACE = "post-order-apply"
 """The design space; the tuning uses the same."""
@@ -103,8 +104,11 @@ def sample_finalists(request: PickRequest, model: CostModel | None, count: int) 
 
 
 def difference(one: SpacePoint, other: SpacePoint) -> float:
-    """Return the share of values in which two points differ; 1 for different design spaces."""
-    if one[0] != other[0] or len(one[1]) != len(other[1]):
+    """Return the share of values in which two points differ; 1 for other kinds of decisions.
+
+    Design spaces with as many values differ in where the consumer is computed.
+    """
+    if len(one[1]) != len(other[1]):
         return 1.0
     if not one[1]:
         return 0.0

@@ -4,7 +4,6 @@
 # pylint: disable=missing-function-docstring,missing-class-docstring
 
 from collections import Counter
-from itertools import product
 
 import pytest
 from tvm_ffi import structural_hash
@@ -14,22 +13,9 @@ import tvm.testing
 from tvm import te
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.search_strategy.droplet_coordinate_descent import (
-    coordinate_descent,
-    is_faster,
-    students_t_test,
-)
-from tvm.s_tir.meta_schedule.search_strategy.droplet_decisions import DesignSpaces
-from tvm.s_tir.meta_schedule.search_strategy.droplet_neighborhood import (
-    Neighborhood,
-    OrderedAxis,
-    TileAxis,
-    prime_factors,
-)
 from tvm.s_tir.schedule import Schedule
 
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 1})
-LATTICE = Neighborhood(tuple(OrderedAxis(slot, tuple(range(9))) for slot in range(3)))
 
 
 def _matmul() -> tvm.IRModule:
@@ -111,68 +97,6 @@ def _tune(context, max_trials=20, num_trials_per_iter=7, database=None, fails=Fa
         batches.append(candidates)
     strategy.post_tuning()
     return batches
-
-
-def _descend(times, start, batch_size):
-    search = coordinate_descent(
-        start, times[start], lambda _: LATTICE, {start: times[start]}.get, lambda: batch_size
-    )
-    batches = []
-    try:
-        batch = next(search)
-        while True:
-            batches.append(batch)
-            batch = search.send({point: times[point] for point in batch})
-    except StopIteration as end:
-        return end.value, batches
-
-
-@pytest.mark.parametrize("batch_size", [1, 5, 64])
-def test_coordinate_descent_ends_at_a_local_optimum(batch_size):
-    times = {
-        (x, y, z): (float(1 + (x - 6) ** 2 + (y - 2) ** 2 + (z - 4) ** 2),)
-        for x, y, z in product(range(9), repeat=3)
-    }
-    optimum, batches = _descend(times, (0, 8, 0), batch_size)
-    assert optimum == (6, 2, 4)
-    assert all(0 < len(batch) <= batch_size for batch in batches)
-
-
-def test_coordinate_descent_does_not_follow_noise():
-    times = {point: (1.0, 1.2, 0.8) for point in product(range(9), repeat=3)}
-    times[4, 4, 5] = (0.99, 1.19, 0.79)
-    optimum, _ = _descend(times, (4, 4, 4), 8)
-    assert optimum == (4, 4, 4)
-
-
-def test_significance():
-    # Means 3 and 5, both variances 2.5: t = -2 with 8 degrees of freedom.
-    assert students_t_test([1, 2, 3, 4, 5], [3, 4, 5, 6, 7]) == pytest.approx(0.0805, abs=1e-4)
-    # One degree more in one sample: t = -2.0412 with 9 degrees of freedom.
-    assert students_t_test([1, 2], [4, 5]) == pytest.approx(0.0513, abs=1e-4)
-    assert not is_faster([1, 2, 3, 4, 5], [3, 4, 5, 6, 7])
-    assert is_faster([1, 2, 3, 4, 5], [3, 4, 5, 6, 7], p_value=0.1)
-    assert is_faster([0.9, 0.91, 0.89], [1.0, 1.01, 0.99])
-    assert not is_faster([1.0, 1.01, 0.99], [0.9, 0.91, 0.89])
-    # A single time cannot be tested: the lower one decides.
-    assert is_faster([0.9], [1.0, 1.1])
-
-
-def test_tile_steps_move_a_prime_factor():
-    assert prime_factors(360) == (2, 3, 5)
-    around = Neighborhood((TileAxis(0, 3, max_innermost_factor=4),))
-    assert set(around.steps((6, 1, 4), 1)) == {(3, 2, 4), (2, 3, 4), (12, 1, 2), (6, 2, 2)}
-
-
-def test_points_are_read_and_written():
-    context = _context("droplet")
-    (space,) = context.generate_design_space()
-    spaces = DesignSpaces([space.trace])
-    index, point = spaces.find(space.trace)
-    assert point == tuple(factor for tile in _tiles(space) for factor in tile)
-    sch = Schedule(context.mod)
-    spaces.trace((index, (4, 8, 32, 1, 2, 16))).apply_to_schedule(sch, remove_postproc=True)
-    assert _tiles(sch) == [[4, 8], [32, 1], [2, 16]]
 
 
 def test_meta_schedule_droplet():

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the patch that offers the published search to TVM: ``python upstream/write_patch.py OUT``.
+"""Write the patches that are offered to TVM: ``python upstream/write_patches.py OUT_DIR``.
 
-The new files are those of ``search_strategy/published``, with TVM's license header and relative
-imports. The edits are made to the files of the installed TVM, so that the patch fails to be written
-where they do not fit. Apply it with ``git apply OUT`` in TVM's checkout.
+``series.py`` says what each of them changes. The new files are those of
+``search_strategy/published``, with TVM's license header and relative imports. The edits are made to
+the files of the installed TVM, so that the patches fail to be written where they do not fit. Apply
+them with ``git apply`` in TVM's checkout, in order; those of bugs need no other.
 """
 
 import argparse
@@ -11,17 +12,16 @@ import difflib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+
+from series import OWN_EDITS, SERIES, STRATEGIES, Edit, Patch
 
 HERE = Path(__file__).resolve().parent
 PUBLISHED = HERE.parent / "tvm_droplet_ms" / "search_strategy" / "published"
 TESTS = HERE / "tests"
 
-STRATEGIES = "python/tvm/s_tir/meta_schedule/search_strategy"
-TVM_TESTS = "tests/python/s_tir/meta_schedule"
 META_SCHEDULE = "tvm.s_tir.meta_schedule"
 
 OWN_MODULES = {
@@ -33,104 +33,57 @@ OWN_MODULES = {
 """Modules of TVM's package of search strategies: the package is not made when a strategy is."""
 
 
-class Edit(NamedTuple):
-    """A text of a file of TVM, and what takes its place."""
-
-    path: str
-    old: str
-    new: str
-
-
-EDITS = (
-    Edit(
-        f"{STRATEGIES}/__init__.py",
-        "from .evolutionary_search import EvolutionarySearch\n",
-        "from .droplet import DropletSearch\nfrom .evolutionary_search import EvolutionarySearch\n",
-    ),
-    Edit(
-        f"{STRATEGIES}/search_strategy.py",
-        """            "replay-trace",
-            "evolutionary",
-        ],
-""",
-        """            "replay-trace",
-            "evolutionary",
-            "droplet",
-        ],
-""",
-    ),
-    Edit(
-        f"{STRATEGIES}/search_strategy.py",
-        """        kind: Literal[
-            "evolutionary",
-""",
-        """        kind: Literal[
-            "droplet",
-            "evolutionary",
-""",
-    ),
-    Edit(
-        f"{STRATEGIES}/search_strategy.py",
-        """            EvolutionarySearch,
-            ReplayFunc,
-            ReplayTrace,
-        )
-
-        if kind""",
-        """            DropletSearch,
-            EvolutionarySearch,
-            ReplayFunc,
-            ReplayTrace,
-        )
-
-        if kind == "droplet":
-            return DropletSearch(*args, **kwargs)
-        if kind""",
-    ),
-)
-"""``strategy="droplet"``: the name of the class, the types of the argument, and the choice."""
-
-
 def main() -> None:
-    """Write the patch to the file that is named on the command line."""
+    """Write the patches into the directory that is named on the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, metavar="OUT", help="the patch to write")
+    parser.add_argument("out", type=Path, metavar="OUT_DIR", help="the directory of the patches")
     arguments = parser.parse_args()
-    arguments.out.write_text("".join(patch()))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for number, patch in enumerate(SERIES, start=1):
+        text = "".join([*header(patch, number), *differences(patch)])
+        (arguments.out / f"{number:04}-{patch.name}.patch").write_text(text)
 
 
-def patch() -> Iterator[str]:
-    """The patch, file by file."""
-    for path, text in new_files().items():
+def header(patch: Patch, number: int) -> Iterator[str]:
+    """The message before the differences, which ``git apply`` skips."""
+    yield f"Subject: [PATCH {number}/{len(SERIES)}] {patch.title}\n\n{patch.message}"
+    if patch.needs is not None:
+        yield f"\nNeeds: {patch.needs}\n"
+    yield "---\n"
+
+
+def differences(patch: Patch) -> Iterator[str]:
+    """What a patch changes, file by file."""
+    for path, text in new_files(patch).items():
         yield f"diff --git a/{path} b/{path}\nnew file mode 100644\n"
         yield from _diff("/dev/null", f"b/{path}", "", text)
-    for path, (before, after) in edited_files().items():
+    for path in dict.fromkeys(edit.path for edit in patch.edits):
+        before = _installed(path).read_text()
+        after = edited(before, [edit for edit in patch.edits if edit.path == path])
         yield f"diff --git a/{path} b/{path}\n"
         yield from _diff(f"a/{path}", f"b/{path}", before, after)
 
 
-def new_files() -> dict[str, str]:
-    """The texts of the new files, by their paths in TVM's checkout."""
+def new_files(patch: Patch) -> dict[str, str]:
+    """The texts of a patch's new files, by their paths in TVM's checkout."""
     files = {
-        f"{STRATEGIES}/{_new_name(source.stem)}.py": for_tvm(source.read_text())
-        for source in sorted(PUBLISHED.glob("*.py"))
-        if source.stem != "__init__"
+        f"{STRATEGIES}/{_new_name(module)}.py": for_tvm(
+            edited((PUBLISHED / f"{module}.py").read_text(), OWN_EDITS.get(module, ()))
+        )
+        for module in patch.modules
     }
-    for source in sorted(TESTS.glob("test_*.py")):
-        files[f"{TVM_TESTS}/{source.name}"] = with_license(source.read_text())
+    for path in patch.tests:
+        files[f"tests/python/{path}"] = with_license((TESTS / path).read_text())
     return files
 
 
-def edited_files() -> dict[str, tuple[str, str]]:
-    """The texts of the edited files, before and after."""
-    files: dict[str, tuple[str, str]] = {}
-    for edit in EDITS:
-        before = _installed(edit.path).read_text()
-        _, now = files.get(edit.path, (before, before))
-        if now.count(edit.old) != 1:
-            sys.exit(f"{edit.path} of the installed TVM does not have, once: {edit.old!r}")
-        files[edit.path] = before, now.replace(edit.old, edit.new)
-    return files
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """A file after some edits. The program ends where one of them does not fit."""
+    for edit in edits:
+        if text.count(edit.old) != 1:
+            sys.exit(f"{edit.path} does not have, once: {edit.old!r}")
+        text = text.replace(edit.old, edit.new)
+    return text
 
 
 def for_tvm(text: str) -> str:
