@@ -100,7 +100,14 @@ def _reference(path: Path, entry: Entry) -> tuple[dict[str, np.ndarray], Any]:
     options.add_session_config_entry("session.x64quantprecision", "1")  # Exact without VNNI.
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = {value.name: _input(value, entry) for value in session.get_inputs()}
-    return inputs, lambda: session.run(None, inputs)
+    return inputs, lambda: [_numbers(each) for each in session.run(None, inputs)]
+
+
+def _numbers(output: Any) -> np.ndarray:
+    """Return an output as an array; of ``ZipMap``, one row of numbers for each mapping."""
+    if isinstance(output, list):
+        return np.array([list(mapping.values()) for mapping in output], "float32")
+    return np.asarray(output)
 
 
 def _input(value: Any, entry: Entry) -> np.ndarray:
