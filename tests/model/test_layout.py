@@ -101,6 +101,16 @@ def leaky_relu(emit, values, y):
     return emit(op.nn.leakyrelu(y, 0.1))
 
 
+def leaky_relu_and_max_pool(emit, values, y):
+    y = emit(op.nn.leakyrelu(y, 0.1))
+    return emit(op.nn.max_pool2d(y, (3, 2), (1, 2), (1, 0, 1, 1), (1, 2)))
+
+
+def leaky_relu_and_average_pool(emit, values, y):
+    y = emit(op.nn.leakyrelu(y, 0.1))
+    return emit(op.nn.avg_pool2d(y, (2, 3), (2, 1), (1, 1, 0, 1), count_include_pad=True))
+
+
 def selection(emit, values, y):
     zeros = values.normal(1, 4, 1, 1)
     return emit(op.where(emit(op.greater(y, zeros)), y, emit(op.nn.leakyrelu(y, 0.1))))
@@ -120,6 +130,8 @@ def split_shuffle(emit, values, y):
 
 TRAPS = [
     leaky_relu,
+    leaky_relu_and_max_pool,
+    leaky_relu_and_average_pool,
     selection,
     rank_3_scale,
     left_constant,

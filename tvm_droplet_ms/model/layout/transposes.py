@@ -96,6 +96,26 @@ ELEMENTWISE = {
 }
 
 
+POOLS = {
+    "relax.nn.max_pool2d": relax.op.nn.max_pool2d,
+    "relax.nn.avg_pool2d": relax.op.nn.avg_pool2d,
+}
+
+
+def _pooled(value: Expr, source: Expr) -> Expr:
+    """Return the same pool of an image in NHWC."""
+    attrs = value.attrs
+    sizes = (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
+    return POOLS[operator_name(value)](
+        source,
+        *([int(size) for size in each] for each in sizes),
+        ceil_mode=bool(attrs.ceil_mode),
+        count_include_pad=bool(attrs.count_include_pad),
+        layout="NHWC",
+        out_layout="NHWC",
+    )
+
+
 class _Sinking:
     """The rewrite of one block."""
 
@@ -104,7 +124,7 @@ class _Sinking:
         self._passes_on = {
             var
             for var, value in bindings.values.items()
-            if operator_name(value) in {*ELEMENTWISE, "relax.concat", PAD, SPLIT, NAME}
+            if operator_name(value) in {*ELEMENTWISE, *POOLS, "relax.concat", PAD, SPLIT, NAME}
         }
         self._splits: dict[Var, Var] = {}
 
@@ -176,6 +196,11 @@ class _Sinking:
             attrs, axes = value.attrs, CHANNELS_LAST[value.ty.ndim]
             widths = [int(attrs.pad_width[2 * axis + end]) for axis in axes for end in (0, 1)]
             moved = relax.op.nn.pad(source, widths, attrs.pad_mode, float(attrs.pad_value))
+        elif name in POOLS:
+            source = self._source(value.args[0])
+            if source is None or str(value.attrs.layout) != "NCHW":
+                return None
+            moved = _pooled(value, source)
         elif name == "relax.concat" and isinstance(value.args[0], relax.Tuple):
             rank = value.ty.ndim
             operands = self._operands(list(value.args[0].fields), rank)
@@ -191,7 +216,8 @@ def sink_transposes() -> tvm.transform.Pass:
     """Make a pass that moves transposes from NHWC to NCHW after the operations that follow them.
 
     After an operation without a rule, ``ConvertLayout`` continues in NCHW up to the next
-    convolution. Elementwise operations, pads, splits and concatenations compute the same in NHWC.
+    convolution. Elementwise operations, pads, pools, splits and concatenations compute the same in
+    NHWC.
     If there are only such operations in between, as after a leaky ReLU or a channel shuffle, the
     transpose meets the transpose in front of the convolution (:func:`merge_transposes`). Returns
     the pass. A transpose with any other user does not move.
