@@ -14,6 +14,7 @@ kernel counts once, and the roofline is an estimate of their machine's.
 import argparse
 import json
 import math
+import sys
 import tarfile
 import tempfile
 from collections import Counter
@@ -31,6 +32,8 @@ from tvm_droplet_ms.search_strategy.stopping import (
     MOST_ROOM,
     USUAL_ROOM,
 )
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # `benchmarks` is not installed.
 
 DATA = Path(__file__).resolve().parent.parent / "docs" / "data" / "forecast_runs.jsonl"
 LAYERS = (

@@ -10,17 +10,19 @@ the search goes on from there.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.zoo.quantized_models import load_any_model
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PERFECT_TILE
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch, SpacePoint
 from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.experience import strategy
 from tvm_droplet_ms.tuning.experience.strategy import TaskSeeds
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # `benchmarks` is not installed.
 
 TILED = 8
 """The schedules of such tiles that a kernel begins with."""
@@ -65,6 +67,8 @@ def main() -> None:
     parser.add_argument("--known", default="auto")
     parser.add_argument("--prior", default="auto")
     args = parser.parse_args()
+    from benchmarks.zoo.quantized_models import load_any_model
+
     strategy.TaskSeeds = TiledSeeds
     for name in args.models:
         result = tune(

@@ -10,6 +10,7 @@ lines into ``docs/upstream/droplet.md``. Run it on an idle machine.
 import argparse
 import json
 import platform
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 
 import tvm
-from benchmarks.searches.comparison import interval
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.post_optimization import PostOpt
@@ -30,6 +30,8 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # `benchmarks` is not installed.
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "upstream"
 DROPLET, POST_OPTIMIZATION, EVOLUTION = "droplet", "post_optimization", "evolutionary"
@@ -181,6 +183,8 @@ def table(lines: list[Mapping[str, Any]]) -> str:
 
 def summary(ratios: Mapping[str, Mapping[str, list[float]]]) -> list[str]:
     """A table of the speed against each method, over all layers and seeds."""
+    from benchmarks.searches.comparison import interval
+
     rows = [
         f"| {DROPLET} against | geometric mean | 95% interval | median | worst | best | ahead |",
         "|---|---|---|---|---|---|---|",

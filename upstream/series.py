@@ -342,24 +342,24 @@ class Exploration(Protocol):
         """Begin to explore in batches of at most ``batch_size`` candidates."""
 
     def leave(self) -> None:
-        """Release what exploring holds; a second call does nothing."""
+        """Release the resources of the exploration; a second call does nothing."""
 
     def ask(self, count: int) -> list[Candidate]:
-        """At most ``count`` new candidates; none when the space is exhausted."""
+        """At most ``count`` new candidates; empty when the space is exhausted."""
 
     def tell(self, candidates: Sequence[Candidate], results: Sequence[RunnerResult]) -> None:
-        """Take the results of a batch that was asked for."""
+        """Take the results of a batch from ``ask``."""
 
 
 '''
 _DESCENT = '''\
 class Descent(Protocol):
-    """Proposes batches from the best schedule that was measured."""
+    """Proposes batches from the best measured schedule."""
 
     def descend(self) -> Generator[Batch, None, bool]:
-        """Yield batches of new candidates, each measured when the next is asked for.
+        """Yield batches of new candidates, each measured before the next is requested.
 
-        Returns True at a local optimum, False if nothing new could be proposed otherwise.
+        Returns True at a local optimum, False if there are no new candidates for another reason.
         """
 
 

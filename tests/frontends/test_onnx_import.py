@@ -334,7 +334,7 @@ def test_what_cannot_be_imported_is_one_sentence(made, message, capfd):
 
 
 def test_a_model_that_does_not_fit_into_a_protocol_buffer_goes_through_a_file(monkeypatch):
-    from tvm_droplet_ms.frontends.onnx import onnx_reference
+    from tvm_droplet_ms.frontends.onnx import reference as onnx_reference
 
     class Large:
         """As a model beyond 2 GB, which cannot be serialized."""

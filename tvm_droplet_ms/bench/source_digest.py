@@ -10,12 +10,13 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-LEARNING = ("cost_model", "bench/design_space.py", "bench/training.py")
+LEARNING = ("cost_model", "design_space", "bench/design_space.py", "bench/training.py")
 """Sources that determine the training of a cost model, relative to the package."""
 
 DRAFTING = (
     "draft",
     "cost_model",
+    "design_space",
     "search_strategy/published/decisions.py",
     "bench/design_space.py",
     "bench/fit_draft.py",

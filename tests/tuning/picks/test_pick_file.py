@@ -73,8 +73,6 @@ def test_near_twins_are_passed_over():
     best, twin = (0, (1, 2, 3, 4, 5, 6, 7, 8)), (0, (1, 2, 3, 4, 5, 6, 7, 9))
     other_space, far = (1, (1,)), (0, (9, 9, 9, 4, 5, 6, 7, 8))
     assert choose_different([best, twin, other_space, far, twin], 3) == [0, 2, 3]
-    fused_elsewhere = (1, best[1])
-    assert choose_different([best, fused_elsewhere, far, twin], 2) == [0, 2]
 
 
 def test_near_twins_fill_up_and_points_of_no_space_differ():

@@ -2,6 +2,7 @@
 """Sample the design spaces of one task, and rank the samples with a cost model."""
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from ...search_strategy.known.tuned_task import nearest_points
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import CostModelPrior
 from ...search_strategy.published.candidates import Candidate
-from ...search_strategy.published.decisions import SpacePoint
+from ...search_strategy.published.decisions import Sketch, SpacePoint
 from .picks import FirstPick, last_line
 from .plain_schedule import plain_schedule
 
@@ -42,9 +43,14 @@ in ten, and sampling takes most of the time."""
 
 
 LEAST_DIFFERENCE = 0.25
-"""The minimum share of differing decision values between two schedules. The best predicted ones are
-often near-twins, also of design spaces that fuse alone sets apart: measuring three of them tells no
-more than one."""
+"""The minimum share of differing decision values between two schedules of alike design spaces. The
+best predicted ones are often near-twins: measuring three of them tells no more than one."""
+
+_TILED = "meta_schedule.tiling_structure"
+"""The annotation of TVM's rule for tiles, ``MultiLevelTiling``."""
+
+_NUMBERED = r"(?<=[\[ ])\d+(?=[,\]])"
+"""The numbers by which a sketch's key names blocks and loops; constants are in quotes."""
 
 SPACE = "post-order-apply"
 """The design space; the tuning uses the same."""
@@ -95,7 +101,7 @@ def sample_finalists(request: PickRequest, model: CostModel | None, count: int) 
     traces: list[Trace] = []
     try:
         ranked = _rank(request, model)
-        places = choose_different([point for point, _ in ranked.points(FINALS)], count)
+        places = choose_different(ranked.alike_points(FINALS), count)
         traces += [ranked.candidates[place].trace for place in places]
     except Exception as error:
         logger.info("no sampled schedule to measure: %s", last_line(error))
@@ -104,11 +110,8 @@ def sample_finalists(request: PickRequest, model: CostModel | None, count: int) 
 
 
 def difference(one: SpacePoint, other: SpacePoint) -> float:
-    """Return the share of values in which two points differ; 1 for other kinds of decisions.
-
-    Design spaces with as many values differ in where the consumer is computed.
-    """
-    if len(one[1]) != len(other[1]):
+    """Return the share of values in which two points differ; 1 for different design spaces."""
+    if one[0] != other[0] or len(one[1]) != len(other[1]):
         return 1.0
     if not one[1]:
         return 0.0
@@ -146,11 +149,34 @@ class _Ranked:
         found = [self.spaces.find(candidate.trace) for candidate in self.candidates[:count]]
         return list(zip(found, self.predicted or [0.0] * len(self.candidates)))
 
+    def alike_points(self, count: int) -> list[SpacePoint | None]:
+        """Return the points of the first candidates; alike design spaces have the same number.
+
+        Alike are spaces that differ only in where a consumer is computed.
+        """
+        first: dict[tuple[str, ...], int] = {}
+        number = [
+            first.setdefault(_form(sketch), place)
+            for place, sketch in enumerate(self.spaces.sketches)
+        ]
+        return [
+            None if point is None else (number[point[0]], point[1])
+            for point, _ in self.points(count)
+        ]
+
     def known_points(self, count: int) -> Iterator[tuple[SpacePoint, float]]:
         """Yield the points that belong to the design spaces, with their predictions."""
         for point, predicted in self.points(count):
             if point is not None:
                 yield point, predicted
+
+
+def _form(sketch: Sketch) -> tuple[str, ...]:
+    """Return what sets a design space apart: of TVM's tiles not where consumers are computed."""
+    if not any(_TILED in each for each in sketch.key):
+        return sketch.key
+    kept = [each for each in sketch.key if each.startswith(("Sample", "Split", "Annotate"))]
+    return tuple(re.sub(_NUMBERED, "", each) for each in kept)
 
 
 def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
