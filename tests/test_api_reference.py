@@ -22,4 +22,6 @@ def test_the_reference_has_the_public_names_with_their_parameters(tmp_path):
     described = set(re.findall(r"tvm_droplet_ms\.(?:\w+\.)?(\w+)\(", text))
     assert set(tvm_droplet_ms.__all__) <= described
     # From the docstring of tune_kernel, as a reader sees it.
-    assert re.search(r"\* \*\*patience\*\* \(.*\)\s+--?\s+Trials\s+without\s+a\s+gain", text)
+    assert re.search(
+        r"\* \*\*patience\*\* \(.*\)\s+--?\s+Number\s+of\s+trials\s+without\s+a\s+gain", text
+    )

@@ -76,7 +76,8 @@ def sound_schedules(
     is_narrow = bool(matrix_units(target)) and _reads_narrow(mod)
     if has_tiles or not (is_narrow or _wants_tiles(mod, target)):
         return schedules
-    if _steps(schedules) != _steps(made(FROM_TARGET)):
+    # Products of floats get the plain rules on every CPU; others need intrinsics to be registered.
+    if _steps(schedules) != _steps(made(_space_with())):
         return schedules
     return made(_space_of_dots(target) if is_narrow else _space_of_tiles(target))
 

@@ -55,8 +55,8 @@ TRANSPOSE = Kernel(operator("permute_dims", axes=(1, 0)), (f32(4, 8),), (False,)
 class FakeTuner:
     """A ``KernelTuner`` that measures nothing: it files times from a table."""
 
-    def __init__(self, target, threads, directory, database, parts, note, seed, experience, **_):
-        self.target, self.database, self.note = target, database, note
+    def __init__(self, context, database, **_):
+        self.target, self.database, self.note = context.target, database, context.note
         self.trials = 0
         self.tuned = []
         self.unscheduled = ()
