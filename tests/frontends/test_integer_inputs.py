@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm_droplet_ms.frontends.imported import check_inputs
+from tvm_droplet_ms.frontends.imported import InputSpec, check_inputs
 from tvm_droplet_ms.frontends.integer_inputs import IntegerUse, integer_uses
 
 
@@ -112,6 +112,15 @@ def test_many_constants_are_a_range():
 
 def test_anything_else_is_safe_as_an_index(uses):
     assert set(drawn(uses["other"], (50,))) == {0, 1}
+
+
+def test_bytes_without_a_known_use_have_their_whole_range():
+    generator = np.random.default_rng(0)
+    for dtype, least, most in (("int8", -128, 127), ("uint8", 0, 255)):
+        drawn = InputSpec("x", (4000,), dtype).random(generator)
+        assert (drawn.dtype, drawn.min(), drawn.max()) == (dtype, least, most)
+    mask = InputSpec("x", (4000,), "uint8", IntegerUse(is_mask=True)).random(generator)
+    assert set(mask) == {0, 1}
 
 
 def test_inputs_of_floating_point_numbers_have_no_use():

@@ -56,9 +56,15 @@ class InputSpec:
     use: IntegerUse = field(default_factory=IntegerUse)
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw a random input: standard normal floats; integers and booleans by their use."""
+        """Draw a random input: standard normal floats; integers and booleans by their use.
+
+        Bytes without a known use are drawn from their whole range: they are quantized numbers.
+        """
         if "float" in self.dtype:
             return generator.standard_normal(self.shape).astype(self.dtype)
+        if self.dtype in ("int8", "uint8") and self.use == IntegerUse():
+            limits = np.iinfo(self.dtype)
+            return generator.integers(limits.min, limits.max + 1, self.shape).astype(self.dtype)
         return self.use.random(self.shape, generator).astype(self.dtype)
 
 
