@@ -280,7 +280,7 @@ def test_a_pick_that_is_left_leaves_the_kernel_as_it_is(picks):
     assert kernels.leave([f"{before[0]}_prepacked"]) == [before[0]]
     assert scheduled(kernels) == [before[1]]
     # It may still be measured.
-    assert not kernels.untouched
+    assert not kernels.untouched and not kernels.lost
     shifted = np.exp(ROWS - ROWS.max(axis=1, keepdims=True))
     (out,) = kernels.compile()([ROWS])
     np.testing.assert_allclose(out, (shifted / shifted.sum(1, keepdims=True)).sum(1), rtol=1e-5)
@@ -298,6 +298,7 @@ def test_a_measured_schedule_is_left_for_good(picks):
     database.commit_tuning_record(TuningRecord(schedule.trace, workload, [1e-6], TARGET))
     kernels.leave([name])
     assert name in kernels.untouched and name not in scheduled(kernels)
+    assert kernels.lost == {name}
 
 
 def test_where_no_kernel_is_named_all_are_left(picks):

@@ -44,6 +44,7 @@ class ModelKernels:
     - ``suffix``: appended to the kernel names.
     - ``untouched``: names of tasks that stay unscheduled because their schedules gave other
       outputs.
+    - ``lost``: names of tasks whose measured schedule the compiler took too long for, or rejected.
     - ``preferred``: measured schedules to take instead of the best ones while they are about as
       fast, by the structural hash of the workload.
     - ``chosen``: schedules to take regardless of measurements, by the same key.
@@ -64,6 +65,7 @@ class ModelKernels:
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
         self.untouched: set[str] = set()
+        self.lost: set[str] = set()
         self.preferred: dict[int, TuningRecord] = {}
         self.chosen: dict[int, TuningRecord] = {}
         self._target = target
@@ -136,6 +138,7 @@ class ModelKernels:
             mod = task.dispatched[0]
             if structural_hash(mod) in measured:
                 self.untouched.add(str(task.task_name))
+                self.lost.add(str(task.task_name))
             self.picks.keep(FirstPick(mod, Schedule(mod).trace, (), ()), self._target)
         return [str(task.task_name) for task in left]
 

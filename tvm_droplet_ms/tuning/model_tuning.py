@@ -102,7 +102,7 @@ class ModelTuning:
         graph, kernels, first = made.graph, made.kernels, made.compiled
         if self._halves:
             self._context.note(served_note(graph))
-        export_secs = self._keep(first)
+        export_secs = self._keep(first, kernels)
         run_secs = self._latency(first, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         if stop.over and not stop.is_asked:
@@ -134,7 +134,7 @@ class ModelTuning:
                 self._choose_layouts(chosen)
                 chosen, last = self._agreement.last(chosen, kernels, first, stop)
                 if last is not first:
-                    self._keep(last)
+                    self._keep(last, chosen)
                 if chosen is not kernels:
                     self._context.note(choice)
                 if has_time_to_choose and not stop.is_due:
@@ -198,18 +198,38 @@ class ModelTuning:
             self._context.note(f"{last_line(error)}; schedules were not compared inside the model")
             return
         if faster is not None and self._agreement.agrees(faster[0]):
-            self._keep(faster[0])
+            self._keep(faster[0], kernels)
             kernels.preferred.update(faster[1])
             keep_choice(self._context.directory, faster[1])
 
-    def _keep(self, compiled: CompiledModel) -> float:
+    def _keep(self, compiled: CompiledModel, kernels: ModelKernels) -> float:
         """Write the executable of the work directory; return the seconds taken."""
         start = time.monotonic()
+        if kernels.lost and self._is_slower_than_kept(compiled):
+            self._context.note(
+                f"{self._library} stays as an earlier run wrote it and is faster: schedules "
+                f"of {', '.join(sorted(kernels.lost))} could not be compiled in time"
+            )
+            return time.monotonic() - start
         with self._context.parts("export"):
             compiled.export(self._library)
             if self._shape is not None and compiled.linked is not None:
                 self._shape.keep(compiled.linked)
         return time.monotonic() - start
+
+    def _is_slower_than_kept(self, compiled: CompiledModel) -> bool:
+        """Return whether the work directory has an executable that is right and faster."""
+        if self._shape is not None or not self._library.exists():
+            return False
+        # A file of another version of TVM may not load.
+        try:
+            kept = CompiledModel.load(self._library)
+        except Exception as error:
+            logger.info("%s does not load: %s", self._library, last_line(error))
+            return False
+        if not self._agreement.agrees(kept):
+            return False
+        return self._latency(kept, 3).median < self._latency(compiled, 3).median
 
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time the written executable."""

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A resumed run whose compiler is too slow does not replace a faster executable."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tvm.target import Target
+from tvm_droplet_ms.tuning import model_tuning
+from tvm_droplet_ms.tuning.model_tuning import ModelTuning
+from tvm_droplet_ms.tuning.run_context import RunContext
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+
+
+class Executable:
+    """An executable with a latency, whose file has its name."""
+
+    linked = None
+
+    def __init__(self, name, secs):
+        self.name, self.secs = name, secs
+
+    def export(self, path):
+        path.write_text(self.name)
+
+
+@pytest.mark.parametrize(
+    ("lost", "kept_secs", "is_right", "expected"),
+    [
+        ({"dense"}, 1.0, True, "earlier"),
+        ({"dense"}, 3.0, True, "new"),
+        ({"dense"}, 1.0, False, "new"),
+        (set(), 1.0, True, "new"),
+        ({"dense"}, None, True, "new"),
+    ],
+)
+def test_a_faster_one_stays(lost, kept_secs, is_right, expected, tmp_path, monkeypatch):
+    library = tmp_path / "model.so"
+    if kept_secs is not None:
+        library.write_text("earlier")
+    earlier = Executable("earlier", kept_secs)
+    monkeypatch.setattr(model_tuning.CompiledModel, "load", lambda path: earlier)
+    run = ModelTuning.__new__(ModelTuning)
+    run._context, run._shape, run._library = RunContext(TARGET, 1, tmp_path), None, library
+    run._agreement = SimpleNamespace(agrees=lambda one: is_right)
+    run._latency = lambda one, runs: SimpleNamespace(median=one.secs)
+    run._keep(Executable("new", 2.0), SimpleNamespace(lost=lost))
+    assert library.read_text() == expected
+    assert any("dense" in note for note in run._context.notes) == (expected == "earlier")
