@@ -209,16 +209,24 @@ def test_columns_of_a_matmul_are_padded():
     assert_same(before, after)
 
 
-def test_a_matmul_of_few_rows_or_of_a_matrix_that_is_no_constant_is_left():
+def test_columns_of_a_single_row_are_padded():
+    values = Values()
+    before = build((1, 64), lambda emit, x: emit(op.matmul(x, values.normal(64, 257))))
+    after = apply(pad_channels(), before)
+    assert operators(after)["relax.strided_slice"] == 1
+    assert_same(before, after)
+
+
+def test_a_matmul_of_few_products_or_of_a_matrix_that_is_no_constant_is_left():
     values = Values()
 
-    def few_rows(emit, x):
-        return emit(op.matmul(x, values.normal(64, 257)))
+    def few_products(emit, x):
+        return emit(op.matmul(x, values.normal(8, 257)))
 
     def both_vary(emit, x):
         return emit(op.matmul(x, emit(op.permute_dims(x, [1, 0]))))
 
-    for shape, body in (((2, 64), few_rows), ((257, 64), both_vary)):
+    for shape, body in (((2, 8), few_products), ((257, 64), both_vary)):
         before = build(shape, body)
         assert operators(apply(pad_channels(), before)) == operators(before)
 
