@@ -206,10 +206,12 @@ class ModelTuning:
         """Write the executable of the work directory; return the seconds taken."""
         start = time.monotonic()
         if kernels.lost and self._is_slower_than_kept(compiled):
-            self._context.note(
-                f"{self._library} stays as an earlier run wrote it and is faster: schedules "
-                f"of {', '.join(sorted(kernels.lost))} could not be compiled in time"
+            note = (
+                f"{self._library} stays as it was written before and is faster: schedules of "
+                f"{', '.join(sorted(kernels.lost))} could not be compiled in time"
             )
+            if note not in self._context.notes:
+                self._context.note(note)
             return time.monotonic() - start
         with self._context.parts("export"):
             compiled.export(self._library)
