@@ -14,8 +14,8 @@ import numpy as np
 
 from tvm import relax
 from tvm.relax.op import add, matmul, nn, tanh
-from tvm_droplet_ms.graph import optimize
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_papers.graph import optimize
 
 random = np.random.default_rng(0)
 

@@ -15,8 +15,8 @@ import timm
 import torch
 
 from tvm.relax.frontend.torch import from_exported_program
-from tvm_droplet_ms.graph import optimize
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_papers.graph import optimize
 
 
 def imported(name):

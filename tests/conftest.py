@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-# `benchmarks` is not installed. At the end, so that the package is the installed one.
-sys.path.append(str(Path(__file__).parents[1]))
+# `benchmarks` and `papers` may not be installed. At the end, so that what is installed is tested.
+ROOT = Path(__file__).parents[1]
+sys.path += [str(ROOT), str(ROOT / "papers")]
+# Programs that tests start find it there, too.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "papers")])
+)
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.

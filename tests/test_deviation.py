@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tvm_droplet_ms.deviation import (
+from tvm_droplet_ms.measure.deviation import (
     NOISE,
     ROW,
     SPREAD,

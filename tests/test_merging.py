@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.merging import MergeError, merge_work_dirs
+from tvm_droplet_ms.session.merging import MergeError, merge_work_dirs
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 

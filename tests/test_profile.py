@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms.measure import BuildStats, RunStats, fast_start
-from tvm_droplet_ms.profile import TuningProfile, breakdown
+from tvm_droplet_ms.measure.profile import TuningProfile, breakdown
 
 SCOPES = {
     "SendToBuilder": 10.0,

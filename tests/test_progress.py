@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
-from tvm_droplet_ms.progress import quiet_tvm, show_progress
+from tvm_droplet_ms.display.progress import quiet_tvm, show_progress
 from tvm_droplet_ms.search_strategy.log import Event, Phase, SearchProgress, logger
 
 

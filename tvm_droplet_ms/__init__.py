@@ -19,25 +19,18 @@ if TYPE_CHECKING:
     from . import (  # noqa: F401
         cost_model,
         display,
-        doctor,
-        draft,
-        graph,
         host,
-        kernel_tuning,
         measure,
-        profile,
-        progress,
         relax,
-        report,
         search_strategy,
         session,
         tuning,
     )
-    from .kernel_tuning import tune_kernel
     from .relax import DropletTuneIRMod, droplet_tuning_pipeline
     from .search_strategy import DropletStrategy
     from .session.database import open_database
     from .tuning import tune
+    from .tuning.kernel import tune_kernel
 else:
 
     def __getattr__(name: str) -> Any:
@@ -66,7 +59,7 @@ _MODULES_OF_NAMES = {
     "droplet_tuning_pipeline": "relax",
     "open_database": "session.database",
     "tune": "tuning",
-    "tune_kernel": "kernel_tuning",
+    "tune_kernel": "tuning.kernel",
 }
 
 

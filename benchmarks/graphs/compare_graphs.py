@@ -24,7 +24,7 @@ from ..store import make_parser, make_store
 from ..zoo.graph_models import MODELS
 from .graphs_report import estimate_table, mean_speed, speed_table
 
-FOLDERS = (*TUNING, "graph", "../benchmarks/zoo")
+FOLDERS = (*TUNING, "../papers/tvm_droplet_papers/graph", "../benchmarks/zoo")
 """Folders, relative to the package, whose code determines a result."""
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from statistics import geometric_mean, median
 from typing import Any
 
-from tvm_droplet_ms.report import align
+from tvm_droplet_ms.display.tables import align
 
 from ..searches.compare_report import spread
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from statistics import median, quantiles
 from typing import Any
 
-from tvm_droplet_ms.report import align
+from tvm_droplet_ms.display.tables import align
 
 from ..store import ResultStore, given_files, make_parser, make_store
 from ..zoo.model_zoo import MODELS, TRAINING_MODELS

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tvm_droplet_ms.deviation import largest_deviation
 from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.measure.deviation import largest_deviation
 from tvm_droplet_ms.session.threads import set_own_threads
 
 from ..gpu.rows import last_words

@@ -21,12 +21,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.frontends import import_model
-from tvm_droplet_ms.kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
 from tvm_droplet_ms.measure import fast_measure
-from tvm_droplet_ms.prefetch.prefetch_weights import PrefetchWeights
+from tvm_droplet_ms.measure.prefetch.prefetch_weights import PrefetchWeights
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.threads import set_worker_threads
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.kernel.stoppable_strategy import StoppableStrategy, StopRules
 from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.schedules import best_records
 

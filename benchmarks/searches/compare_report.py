@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm_droplet_ms.report import align
+from tvm_droplet_ms.display.tables import align
 
 from .comparison import LayerResults, Run, interval, mean_ratio, ratios_of, worst_layer
 from .layers import ALL_LAYERS

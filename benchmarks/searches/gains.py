@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tvm_droplet_ms.report import align
+from tvm_droplet_ms.display.tables import align
 from tvm_droplet_ms.search_strategy.published.candidates import mean, valid_secs
 from tvm_droplet_ms.session.torn_database import RECORDS
 

@@ -16,9 +16,9 @@ from benchmarks.zoo.graph_models.residual import mobilenet_v2, resnet_v1, resnex
 from benchmarks.zoo.graph_models.transformers import bert_encoder, linear_bert
 from tvm import relax
 from tvm.ir import GenericConst
-from tvm_droplet_ms.graph import optimize
 from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_papers.graph import optimize
 
 STAGES = ((1, 8), (2, 8))
 

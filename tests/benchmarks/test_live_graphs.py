@@ -20,8 +20,8 @@ from benchmarks.graphs.graphs_report import (
 from benchmarks.graphs.graphs_run import combine_matmuls
 from benchmarks.store import Task
 from benchmarks.zoo.graph_models import GraphModel
-from tvm_droplet_ms.graph import measured_search
-from tvm_droplet_ms.graph.pricing import workbench
+from tvm_droplet_papers.graph import measured_search
+from tvm_droplet_papers.graph.pricing import workbench
 
 
 def made_up(secs, graphs=()):

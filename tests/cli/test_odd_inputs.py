@@ -47,7 +47,7 @@ def odd(request, tmp_path):
     ids=" ".join,
 )
 def test_what_is_no_directory_of_a_run(command, odd, tmp_path, capsys, monkeypatch):
-    from tvm_droplet_ms import doctor
+    from tvm_droplet_ms.cli import diagnosis as doctor
     from tvm_droplet_ms.cli.demo import run as demo_run
 
     monkeypatch.setattr(demo_run, "_run", lambda *_: None)

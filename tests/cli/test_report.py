@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from tvm_droplet_ms.cli.demo.report import KernelRow, format_table
-from tvm_droplet_ms.report import format_profile, shown_share
+from tvm_droplet_ms.display.tables import format_profile, shown_share
 
 ROW = KernelRow(
     kernel="matmul",

@@ -15,8 +15,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.cost_model import pretrained_model
-from tvm_droplet_ms.doctor import (
+from tvm_droplet_ms.cli.diagnosis import (
     Finding,
     examine_machine,
     examine_work_dir,
@@ -24,6 +23,7 @@ from tvm_droplet_ms.doctor import (
     machine,
     work_directory,
 )
+from tvm_droplet_ms.cost_model import pretrained_model
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.session import cuda, database
 from tvm_droplet_ms.session.torn_database import RECORDS

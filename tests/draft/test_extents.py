@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.draft.extents import CHUNK, Interval, Intervals, Tape
+from tvm_droplet_ms.cost_model.draft.extents import CHUNK, Interval, Intervals, Tape
 
 POINTS = np.random.default_rng(0).integers(1, 9, (2 * CHUNK + 5, 3))
 

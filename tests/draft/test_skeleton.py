@@ -10,10 +10,10 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.compat import fast_tune_contexts
+from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
+from tvm_droplet_ms.cost_model.draft.key_symbols import KeySymbols, key_of
+from tvm_droplet_ms.cost_model.draft.skeleton import compile_skeleton
 from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
-from tvm_droplet_ms.draft.block_tree import NotUnderstood
-from tvm_droplet_ms.draft.key_symbols import KeySymbols, key_of
-from tvm_droplet_ms.draft.skeleton import compile_skeleton
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 
 WORKLOADS = [

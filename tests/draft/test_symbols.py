@@ -8,15 +8,15 @@ import pytest
 from tiled_product import EXTENTS, LIMITS, NEST, RUNS, STRIDES, TOUCHED, column
 
 from tvm_droplet_ms.cost_model.boosted_trees import Trees
-from tvm_droplet_ms.draft import DraftFileError, SymbolDraft
-from tvm_droplet_ms.draft.draft_file import (
+from tvm_droplet_ms.cost_model.draft import DraftFileError, SymbolDraft
+from tvm_droplet_ms.cost_model.draft.draft_file import (
     SHIPPED,
     fit_draft,
     read_draft,
     shipped_draft,
     write_draft,
 )
-from tvm_droplet_ms.draft.symbols import (
+from tvm_droplet_ms.cost_model.draft.symbols import (
     OF_NEST,
     SIZES,
     SYMBOLS,

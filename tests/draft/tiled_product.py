@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from tvm_droplet_ms.draft.symbols import Limits, NestValues
+from tvm_droplet_ms.cost_model.draft.symbols import Limits, NestValues
 
 
 def column(*values):

@@ -28,7 +28,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.draft.gpu.gpu_limits import TaskLimits
+from tvm_droplet_ms.cost_model.draft.gpu.gpu_limits import TaskLimits
 from tvm_droplet_ms.search_strategy.candidates import REPEATED_SUM, ScreenedReplayer
 from tvm_droplet_ms.search_strategy.published.candidates import Candidate
 

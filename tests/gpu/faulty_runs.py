@@ -23,11 +23,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
 from tvm.target import Target
-from tvm_droplet_ms.kernel_tuning.check import verification
-from tvm_droplet_ms.kernel_tuning.check.arguments import Argument
-from tvm_droplet_ms.kernel_tuning.check.library_runs import save_arrays
 from tvm_droplet_ms.measure import PromptRunner
 from tvm_droplet_ms.measure.allocation import allocate_safely
+from tvm_droplet_ms.tuning.kernel.check import verification
+from tvm_droplet_ms.tuning.kernel.check.arguments import Argument
+from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
 
 CANDIDATES = 4
 TIMEOUT_SECS, CHECK_SECS = 3.0, 2.0

@@ -5,7 +5,7 @@ import kernels
 from fleets import local_fleet
 
 from tvm_droplet_ms import tune_kernel
-from tvm_droplet_ms.kernel_tuning import KernelError
+from tvm_droplet_ms.tuning.kernel import KernelError
 
 with local_fleet() as fleet:
     fleet.ensure("card", 1)

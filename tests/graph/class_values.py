@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from tvm_droplet_ms.graph.equality.egraph import EGraph
-from tvm_droplet_ms.graph.equality.language import LEAVES, Node, Operator
-from tvm_droplet_ms.graph.interpreter import Array, Value, evaluate
+from tvm_droplet_papers.graph.equality.egraph import EGraph
+from tvm_droplet_papers.graph.equality.language import LEAVES, Node, Operator
+from tvm_droplet_papers.graph.interpreter import Array, Value, evaluate
 
 
 class Unequal(Exception):

@@ -3,9 +3,9 @@
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph.interpreter import evaluate
-from tvm_droplet_ms.graph.relax.operators import write_call
-from tvm_droplet_ms.graph.relax.types import relax_type
+from tvm_droplet_papers.graph.interpreter import evaluate
+from tvm_droplet_papers.graph.relax.operators import write_call
+from tvm_droplet_papers.graph.relax.types import relax_type
 
 
 def function_of(term, parameters):

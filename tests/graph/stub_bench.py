@@ -6,9 +6,9 @@ from collections import Counter
 import small_models
 
 from tvm import relax
-from tvm_droplet_ms.graph import optimize
-from tvm_droplet_ms.graph.extraction.prices import RooflinePrice
 from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_papers.graph import optimize
+from tvm_droplet_papers.graph.extraction.prices import RooflinePrice
 
 RATES = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))
 PRICE = RooflinePrice(RATES)

@@ -12,8 +12,8 @@ from stub_bench import PRICE, operators
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph import optimize
-from tvm_droplet_ms.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph import optimize
+from tvm_droplet_papers.graph.rules import ALL_RULES
 
 
 def check(shapes, body, expected, rules=(), tolerance=1e-5):

@@ -10,8 +10,8 @@ from stub_bench import StubBench, operators, price_of_size, whole_block
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.graph import OptimizeGraph, optimizer
-from tvm_droplet_ms.graph.pricing import workbench
+from tvm_droplet_papers.graph import OptimizeGraph, optimizer
+from tvm_droplet_papers.graph.pricing import workbench
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
 

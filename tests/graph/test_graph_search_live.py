@@ -5,7 +5,7 @@ import pytest
 from small_models import check_outputs, transition
 from stub_bench import operators
 
-from tvm_droplet_ms.graph import optimize
+from tvm_droplet_papers.graph import optimize
 
 
 @pytest.mark.slow

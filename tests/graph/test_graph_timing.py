@@ -10,9 +10,9 @@ import small_models
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.graph.graph_timing import FEWEST_ROUNDS, MOST_ROUNDS, time_graphs
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_papers.graph.graph_timing import FEWEST_ROUNDS, MOST_ROUNDS, time_graphs
 
 
 def products(count):

@@ -17,14 +17,14 @@ from stub_bench import StubBench, operators, price_of_size, run_with, whole_bloc
 import tvm
 from tvm import relax
 from tvm_droplet_ms.frontends.imported import Reference
-from tvm_droplet_ms.graph import function_search, optimizer
-from tvm_droplet_ms.graph.extraction import integer_program
-from tvm_droplet_ms.graph.extraction.extract import GAP, extract
-from tvm_droplet_ms.graph.report import GraphTimes
-from tvm_droplet_ms.graph.verification import INPUT, verify
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
+from tvm_droplet_papers.graph import function_search, optimizer
+from tvm_droplet_papers.graph.extraction import integer_program
+from tvm_droplet_papers.graph.extraction.extract import GAP, extract
+from tvm_droplet_papers.graph.report import GraphTimes
+from tvm_droplet_papers.graph.verification import INPUT, verify
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from on_vm import Machine, function_of
 
-from tvm_droplet_ms.graph.equality.language import LEAVES, Tensor, Term, input_leaf, operator
-from tvm_droplet_ms.graph.interpreter import OPERATORS, evaluate, infer
-from tvm_droplet_ms.graph.relax import operators
-from tvm_droplet_ms.graph.relax.types import RelaxTypes
+from tvm_droplet_papers.graph.equality.language import LEAVES, Tensor, Term, input_leaf, operator
+from tvm_droplet_papers.graph.interpreter import OPERATORS, evaluate, infer
+from tvm_droplet_papers.graph.relax import operators
+from tvm_droplet_papers.graph.relax.types import RelaxTypes
 
 CONV = {"strides": (2, 1), "padding": (1, 0, 2, 1), "dilation": (1, 2), "groups": 1}
 CONV |= {"layout": "NCHW", "kernel_layout": "OIHW"}

@@ -7,7 +7,7 @@ from small_models import Weights, check_outputs, module
 from stub_bench import PRICE
 
 from tvm import relax
-from tvm_droplet_ms.graph import optimize
+from tvm_droplet_papers.graph import optimize
 
 
 def integers(*values, dtype="int32"):

@@ -17,10 +17,10 @@ from tvm import relax
 from tvm.ir import GenericConst
 from tvm.script import relax as R
 from tvm.target import Target
-from tvm_droplet_ms.graph import RooflinePrice, function_search, optimize, rules_of
-from tvm_droplet_ms.graph.extraction.extract import GAP, extract
 from tvm_droplet_ms.model.bindings import array_of
 from tvm_droplet_ms.tuning.compile.lowering import lower
+from tvm_droplet_papers.graph import RooflinePrice, function_search, optimize, rules_of
+from tvm_droplet_papers.graph.extraction.extract import GAP, extract
 
 
 def optimized(mod, **options):

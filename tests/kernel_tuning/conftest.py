@@ -5,9 +5,9 @@ import pytest
 from made_up_measuring import GOOD_SECS, SharedPool, StubBuilder, StubRunner
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm_droplet_ms.kernel_tuning import choice, kernel_run
-from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
-from tvm_droplet_ms.kernel_tuning.check import verification
+from tvm_droplet_ms.tuning.kernel import choice, kernel_run
+from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
+from tvm_droplet_ms.tuning.kernel.check import verification
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.kernel_tuning import tune_kernel
-from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure.runner import PromptRunnerFuture
+from tvm_droplet_ms.tuning.kernel import tune_kernel
+from tvm_droplet_ms.tuning.kernel.check import verification
 
 GOOD_SECS = (2e-6, 1e-6, 3e-6)
 

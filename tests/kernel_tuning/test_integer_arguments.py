@@ -8,15 +8,15 @@ from made_up_measuring import quick_tune
 import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
-from tvm_droplet_ms.kernel_tuning.call import module_of
-from tvm_droplet_ms.kernel_tuning.check import verification
-from tvm_droplet_ms.kernel_tuning.check.arguments import (
+from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
+from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.check import verification
+from tvm_droplet_ms.tuning.kernel.check.arguments import (
     arguments_of,
     measured_values,
     random_arrays,
 )
-from tvm_droplet_ms.kernel_tuning.check.integer_roles import IntegerRole, integer_roles
+from tvm_droplet_ms.tuning.kernel.check.integer_roles import IntegerRole, integer_roles
 
 TABLE = te.placeholder((13, 17), "float32", name="table")
 ROWS = te.placeholder((13, 5), "int64", name="rows")

@@ -10,18 +10,18 @@ import pytest
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms.kernel_tuning import KernelError
-from tvm_droplet_ms.kernel_tuning.check.kernel_time import KernelTime
-from tvm_droplet_ms.kernel_tuning.check.verification import (
+from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.session.records import FAILED_SECS, correct_times
+from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.tuning.kernel import KernelError
+from tvm_droplet_ms.tuning.kernel.check.kernel_time import KernelTime
+from tvm_droplet_ms.tuning.kernel.check.verification import (
     CannotCheck,
     DeviceFailed,
     Expected,
     Verdict,
 )
-from tvm_droplet_ms.kernel_tuning.choice import MOST_GROUPS, Choice
-from tvm_droplet_ms.kernel_tuning.records import FAILED_SECS, correct_times
-from tvm_droplet_ms.measure import TaskFailed
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.tuning.kernel.choice import MOST_GROUPS, Choice
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(8, 8, 8))})
 

@@ -23,12 +23,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import KernelError, KernelInterrupted
-from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
-from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
 from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.tuning.kernel import KernelError, KernelInterrupted
+from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
+from tvm_droplet_ms.tuning.kernel.check import verification
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(16, 16, 16))})
 

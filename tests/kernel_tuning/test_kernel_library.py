@@ -12,8 +12,8 @@ from made_up_measuring import quick_tune
 
 import tvm
 from tvm import te
-from tvm_droplet_ms.kernel_tuning import KernelError
 from tvm_droplet_ms.session.library_file import LibraryFile
+from tvm_droplet_ms.tuning.kernel import KernelError
 
 TWOS = np.full((16, 16), 2.0, "float32")
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tvm.target import Target
-from tvm_droplet_ms.kernel_tuning.check.arguments import Argument
-from tvm_droplet_ms.kernel_tuning.check.library_runs import save_arrays
-from tvm_droplet_ms.kernel_tuning.check.verification import (
+from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.tuning.kernel.check.arguments import Argument
+from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
+from tvm_droplet_ms.tuning.kernel.check.verification import (
     ROUNDS,
     CannotCheck,
     DeviceFailed,
     Verifier,
 )
-from tvm_droplet_ms.measure import TaskFailed
 
 GPU, CPU = Target("nvidia/nvidia-h100"), Target("llvm")
 OUT = [np.arange(4, dtype="float32")]

@@ -12,22 +12,22 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.script import tirx as T
-from tvm_droplet_ms.deviation import deviation
-from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
-from tvm_droplet_ms.kernel_tuning import measuring as kernel_measuring
-from tvm_droplet_ms.kernel_tuning.check.arguments import (
+from tvm_droplet_ms.measure import MACHINERY_FAILURE
+from tvm_droplet_ms.measure.deviation import deviation
+from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.kernel import KernelError, tune_kernel
+from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
+from tvm_droplet_ms.tuning.kernel.check.arguments import (
     Argument,
     arguments_of,
     random_arrays,
     summed,
     tolerance,
 )
-from tvm_droplet_ms.kernel_tuning.check.kernel_time import OCCASION_SPREAD, KernelTime
-from tvm_droplet_ms.kernel_tuning.faults import nothing_measured
-from tvm_droplet_ms.kernel_tuning.stoppable_strategy import StoppableStrategy, StopRules
-from tvm_droplet_ms.measure import MACHINERY_FAILURE
-from tvm_droplet_ms.session.errors import ModelError
-from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.kernel.check.kernel_time import OCCASION_SPREAD, KernelTime
+from tvm_droplet_ms.tuning.kernel.faults import nothing_measured
+from tvm_droplet_ms.tuning.kernel.stoppable_strategy import StoppableStrategy, StopRules
 
 
 def module(outputs):

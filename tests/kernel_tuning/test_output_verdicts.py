@@ -10,9 +10,9 @@ import pytest
 from tvm import te
 from tvm.ir import IRModule
 from tvm.target import Target
-from tvm_droplet_ms.kernel_tuning.check.arguments import Argument, tolerance
-from tvm_droplet_ms.kernel_tuning.check.library_runs import save_arrays
-from tvm_droplet_ms.kernel_tuning.check.verification import Verifier
+from tvm_droplet_ms.tuning.kernel.check.arguments import Argument, tolerance
+from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
+from tvm_droplet_ms.tuning.kernel.check.verification import Verifier
 
 SUMMED = 1024
 TOLERANCE = tolerance(np.dtype("float32"), SUMMED)

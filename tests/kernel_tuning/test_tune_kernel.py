@@ -19,7 +19,7 @@ from tvm.s_tir import Schedule, TensorIntrin
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.script import tirx as T
-from tvm_droplet_ms.kernel_tuning import KernelError, tune_kernel
+from tvm_droplet_ms.tuning.kernel import KernelError, tune_kernel
 
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(64, 64, 64))})
 

@@ -16,11 +16,11 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.kernel_tuning import KernelError, choice, fleet, tune_kernel
-from tvm_droplet_ms.kernel_tuning.check import verification
-from tvm_droplet_ms.kernel_tuning.check.arguments import arguments_of, random_arrays
-from tvm_droplet_ms.kernel_tuning.machine import MACHINE
 from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.tuning.kernel import KernelError, choice, fleet, tune_kernel
+from tvm_droplet_ms.tuning.kernel.check import verification
+from tvm_droplet_ms.tuning.kernel.check.arguments import arguments_of, random_arrays
+from tvm_droplet_ms.tuning.kernel.machine import MACHINE
 
 sys.path.append(str(Path(__file__).parents[1] / "measure"))
 from fleets import kill, local_fleet

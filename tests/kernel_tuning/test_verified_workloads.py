@@ -11,14 +11,14 @@ from tvm_droplet_ms.bench.definitions import find_definition
 from tvm_droplet_ms.bench.library import shipped_training_files
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.kernel_tuning.check.arguments import (
+from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.kernel.check.arguments import (
     arguments_of,
     random_arrays,
     summed,
     tolerance,
 )
-from tvm_droplet_ms.kernel_tuning.check.verification import Verifier, verifying_pool
-from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.kernel.check.verification import Verifier, verifying_pool
 
 SCHEDULES = 3
 QUICK = ("dense", "softmax", "convolution_transposed", "layer_norm")

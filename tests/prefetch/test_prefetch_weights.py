@@ -15,7 +15,7 @@ from tvm.s_tir import Schedule
 from tvm.sym import Analyzer
 from tvm.target import Target
 from tvm_droplet_ms.measure import build_scheduled
-from tvm_droplet_ms.prefetch.prefetch_weights import LEAST_BYTES, PrefetchWeights
+from tvm_droplet_ms.measure.prefetch.prefetch_weights import LEAST_BYTES, PrefetchWeights
 
 ROWS, DEPTH, PANELS, COLUMNS = 28, 256, 4, 64
 WEIGHT_LINES = PANELS * DEPTH * COLUMNS * 4 // 64

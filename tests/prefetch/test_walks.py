@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_droplet_ms.prefetch.walks import (
+from tvm_droplet_ms.measure.prefetch.walks import (
     AHEAD,
     LINE,
     MOST_LINES,

@@ -6,7 +6,7 @@ import pytest
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms.kernel_tuning import tune_kernel
+from tvm_droplet_ms.tuning.kernel import tune_kernel
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ from tvm.script import tirx
 from tvm.target import Target
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cli.manifest import run_kept
-from tvm_droplet_ms.run_report.curve import apart
-from tvm_droplet_ms.run_report.decision_names import decision_names
-from tvm_droplet_ms.run_report.decision_worth import decision_worths
-from tvm_droplet_ms.run_report.page import write_report
-from tvm_droplet_ms.run_report.run_events import read_events
-from tvm_droplet_ms.run_report.run_history import ReportError, Trial, read_history, target_names
+from tvm_droplet_ms.cli.page.curve import apart
+from tvm_droplet_ms.cli.page.decision_names import decision_names
+from tvm_droplet_ms.cli.page.decision_worth import decision_worths
+from tvm_droplet_ms.cli.page.page import write_report
+from tvm_droplet_ms.cli.page.run_events import read_events
+from tvm_droplet_ms.cli.page.run_history import ReportError, Trial, read_history, target_names
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
-from ..draft.gpu.gpu_limits import GpuLimits
+from ..cost_model.draft.gpu.gpu_limits import GpuLimits
 from ..search_strategy.candidates import ScreenedReplayer
 from ..search_strategy.design_spaces import EncodedSpaces
 from ..search_strategy.drafting.launch_mask import LaunchMask

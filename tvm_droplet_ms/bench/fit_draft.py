@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from ..compat import fast_tune_contexts
+from ..cost_model.draft.block_tree import NotUnderstood
+from ..cost_model.draft.draft_file import fit_draft, write_draft
+from ..cost_model.draft.index_intervals import UnknownIndex
+from ..cost_model.draft.key_symbols import Key, KeySymbols, key_of
+from ..cost_model.draft.symbols import SYMBOLS
 from ..cost_model.throughput import relative_throughput
-from ..draft.block_tree import NotUnderstood
-from ..draft.draft_file import fit_draft, write_draft
-from ..draft.index_intervals import UnknownIndex
-from ..draft.key_symbols import Key, KeySymbols, key_of
-from ..draft.symbols import SYMBOLS
 from ..search_strategy.published.neighborhood import Point
 from ..session.archive import replacing
 from .design_space import DesignSpace

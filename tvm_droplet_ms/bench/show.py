@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from statistics import median, quantiles
 
-from ..report import align
+from ..display.tables import align
 from .space import Space
 
 _HEADER = ["space", "points", "modules", "failed", "optimum us", "best 1%", "median", "noise"]

@@ -14,7 +14,6 @@ LEARNING = ("cost_model", "design_space", "bench/design_space.py", "bench/traini
 """Sources that determine the training of a cost model, relative to the package."""
 
 DRAFTING = (
-    "draft",
     "cost_model",
     "design_space",
     "search_strategy/published/decisions.py",
@@ -25,8 +24,6 @@ DRAFTING = (
 
 REPLAYING = (
     *LEARNING,
-    "draft",
-    "design_space",
     "search_strategy",
     "bench/table.py",
     "bench/definition.py",
@@ -41,7 +38,6 @@ REPLAYING = (
 TUNING = (
     "compat",
     "cost_model",
-    "draft",
     "measure",
     "design_space",
     "frontends",

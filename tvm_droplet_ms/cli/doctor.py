@@ -30,7 +30,7 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.repair and options.work_dir is None:
         return fail("doctor", "--repair mends the directory of a run: name it")
-    from ..doctor import examine_machine, examine_work_dir
+    from .diagnosis import examine_machine, examine_work_dir
 
     findings = []
     looks = [examine_machine()]

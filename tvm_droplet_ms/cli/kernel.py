@@ -78,7 +78,7 @@ def tune_one(
     inputs: "Mapping[str, np.ndarray[Any, Any]] | None" = None,
 ) -> int:
     """Tune a kernel with the options of ``droplet-ms tune``; returns the exit status."""
-    from ..kernel_tuning import KernelError, KernelInterrupted, tune_kernel
+    from ..tuning.kernel import KernelError, KernelInterrupted, tune_kernel
 
     # Work directories of earlier versions store neither a target nor a tracker.
     target = getattr(options, "target", None)

@@ -24,7 +24,7 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..merging import MergeError, merge_work_dirs
+    from ..session.merging import MergeError, merge_work_dirs
 
     try:
         merged = merge_work_dirs(options.work_dirs, options.out)

@@ -24,8 +24,8 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..run_report.page import write_report
-    from ..run_report.run_history import ReportError
+    from .page.page import write_report
+    from .page.run_history import ReportError
 
     out = options.out or os.path.join(options.work_dir, "report.html")
     try:

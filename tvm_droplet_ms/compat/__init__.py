@@ -6,7 +6,7 @@ The names are imported when they are first used, so that importing this package 
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .lazy_intrinsics import fast_start, fast_tune_contexts, import_intrinsics, restore

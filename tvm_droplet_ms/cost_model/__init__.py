@@ -6,7 +6,7 @@ The names are imported on first use, so that importing this package does not loa
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..compat.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .model_file import ModelFileError

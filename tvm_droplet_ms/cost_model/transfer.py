@@ -15,7 +15,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
-from ..flags import check_flag
+from ..compat.flags import check_flag
 from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
 from .boosted_trees import OBJECTIVES, Objective
 from .features.cached_features import CachedFeatures

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..compat.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .callback import ProgressCallback

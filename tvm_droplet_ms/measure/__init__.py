@@ -10,7 +10,7 @@ for tasks that do not need it.
 
 from typing import TYPE_CHECKING
 
-from ..lazy import lazy_names
+from ..compat.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ..compat.lazy_intrinsics import fast_start, import_intrinsics
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from .pool import TaskFailed, WorkerPool, available_cpus
     from .presets import fast_measure
+    from .profile import TuningProfile
     from .runner import PromptRunner, PromptRunnerFuture
     from .stats import BuildStats, RunStats
     from .timing import prepare_to_time
@@ -38,6 +39,7 @@ __all__ = [
     "PromptRunnerFuture",
     "RunStats",
     "TaskFailed",
+    "TuningProfile",
     "WarmBuilder",
     "WorkerPool",
     "available_cpus",
@@ -61,6 +63,7 @@ _MODULES = {
     "PromptRunnerFuture": ".runner",
     "RunStats": ".stats",
     "TaskFailed": ".pool",
+    "TuningProfile": ".profile",
     "WarmBuilder": ".builder",
     "WorkerPool": ".pool",
     "available_cpus": ".pool",

@@ -12,7 +12,7 @@ from ..compat.lazy_intrinsics import import_intrinsics
 from ..compat.loop_vectorizer import without_loop_vectorizer
 from ..design_space.dot_products.rounded_vectors import RoundVectors
 from ..design_space.matrix_tiles.kept_tiles import KeepTiles
-from ..prefetch.prefetch_weights import PrefetchWeights
+from .prefetch.prefetch_weights import PrefetchWeights
 
 
 def build_scheduled(

@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuild
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.target import Target
 
-from ..flags import check_flag
+from ..compat.flags import check_flag
 from .build import build_scheduled, export_tar, prepare_to_build
 from .failures import Failure, failure_path
 from .functions import check_functions

@@ -6,8 +6,8 @@ from typing import Any
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
 
+from ..compat.flags import check_flag
 from ..compat.lazy_intrinsics import fast_start
-from ..flags import check_flag
 from ..host import check_offered, parsed_target
 from .build import export_shared_library
 from .builder import WarmBuilder

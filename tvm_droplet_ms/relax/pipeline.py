@@ -10,17 +10,17 @@ from tvm.ir import IRModule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ..compat.flags import check_flag
 from ..design_space.dot_products.dot_units import VNNI, has_features
 from ..design_space.dot_products.rounded_vectors import RoundVectors
 from ..design_space.matrix_tiles.kept_tiles import KeepTiles
 from ..design_space.native_vectors import register_floats
-from ..flags import check_flag
 from ..host import parsed_target
+from ..measure.prefetch.prefetch_weights import PrefetchWeights
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..model.prepare import prepare_graph
 from ..model.residuals.overwrite import overwrite_residuals
-from ..prefetch.prefetch_weights import PrefetchWeights
 from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database
 from ..tuning.compile.keep_nan import keep_nan
@@ -60,8 +60,14 @@ def _prepare_bound_graph() -> tvm.transform.Pass:
 def _optimize_graph(
     target: Target, work_dir: str, budget_s: float, seed: int | None
 ) -> tvm.transform.Pass:
-    # Imported here because the import is slow and rarely needed.
-    from ..graph import OptimizeGraph
+    """The pass that searches for a faster graph, from a package that is installed apart."""
+    try:
+        from tvm_droplet_papers.graph import OptimizeGraph
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "optimize_graph=True needs the package tvm_droplet_papers: install it by `pip install "
+            "./papers` in a clone of this project, or pass optimize_graph=False"
+        ) from error
 
     return OptimizeGraph(target, work_dir, budget_s, seed or 0)
 
@@ -109,8 +115,8 @@ def droplet_tuning_pipeline(
     op_names, num_trials_per_iter, builder, runner, cost_model, seed
         As in :func:`DropletTuneIRMod`.
     optimize_graph : bool
-        Whether to search for a faster graph first, on a CPU; see ``graph.optimize``. Work in
-        progress.
+        Whether to search for a faster graph first, on a CPU, by
+        ``tvm_droplet_papers.graph.optimize``, which is installed apart. Work in progress.
     graph_budget_s : float
         Time budget of this search in seconds.
     **strategy_options

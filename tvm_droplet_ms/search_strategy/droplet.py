@@ -93,8 +93,8 @@ class DropletStrategy(StrategyLifecycle):
     draft : Literal["auto"] | Draft | None
         Scores schedules by their decisions alone. Most of the random schedules that are measured,
         or that the prior picks from, are then the best scored among thousands. ``"auto"``: the
-        draft that comes with the package for the target: ``tvm_droplet_ms.draft.SymbolDraft`` for
-        CPUs, ``tvm_droplet_ms.draft.GpuLimits`` for GPUs. Otherwise an object with ``begin``, or
+        draft that comes with the package for the target, of ``tvm_droplet_ms.cost_model.draft``:
+        ``SymbolDraft`` for CPUs, ``GpuLimits`` for GPUs. Otherwise an object with ``begin``, or
         None.
 
     Raises

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from ..report import align, format_profile, shown_share
+from ..display.tables import align, format_profile, shown_share
 from .result import Latency, TuneResult
 from .several_shapes.joined_model import entry_name
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
-from ..flags import check_flag
+from ..compat.flags import check_flag
 from ..frontends import import_model
 from ..frontends.extents import Dims, Shapes
 from ..frontends.imported import ImportedModel, check_memory

@@ -31,11 +31,11 @@ from tvm_droplet_ms.design_space.dot_products.dot_rule import tile_lengths
 from tvm_droplet_ms.design_space.dot_products.dot_units import dot_unit, half_unit
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.session.database import open_database
+from tvm_droplet_ms.tuning.kernel.call import module_of
 
 HOST = Target({**without_tiles(host_target()).export(), "num-cores": 1})
 TWO = Target({**HOST.export(), "num-cores": 2})

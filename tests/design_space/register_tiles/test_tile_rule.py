@@ -23,12 +23,12 @@ from tvm_droplet_ms.design_space.sound_space import (
     sound_space,
 )
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.kernel_tuning.call import module_of
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
 from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
 from tvm_droplet_ms.session.database import open_database
+from tvm_droplet_ms.tuning.kernel.call import module_of
 
 ONE = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 TWO = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})

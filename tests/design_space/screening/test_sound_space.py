@@ -18,10 +18,10 @@ from tvm_droplet_ms.design_space.sound_space import (
     sound_space,
 )
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.kernel_tuning import tune_kernel
-from tvm_droplet_ms.kernel_tuning.call import module_of
-from tvm_droplet_ms.kernel_tuning.check import verification
 from tvm_droplet_ms.measure import fast_measure
+from tvm_droplet_ms.tuning.kernel import tune_kernel
+from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.check import verification
 
 VNNI = Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 PLAIN = Target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 1})

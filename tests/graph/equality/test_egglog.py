@@ -9,13 +9,13 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph.equality.egraph import EGraph
-from tvm_droplet_ms.graph.equality.language import Tensor, Term, input_leaf
-from tvm_droplet_ms.graph.equality.terms import add_term
-from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.rules.rule import saturate
-from tvm_droplet_ms.graph.rules.terms import call, concat, permute
+from tvm_droplet_papers.graph.equality.egraph import EGraph
+from tvm_droplet_papers.graph.equality.language import Tensor, Term, input_leaf
+from tvm_droplet_papers.graph.equality.terms import add_term
+from tvm_droplet_papers.graph.interpreter import infer
+from tvm_droplet_papers.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph.rules.rule import saturate
+from tvm_droplet_papers.graph.rules.terms import call, concat, permute
 
 bindings = pytest.importorskip("egglog").bindings
 

@@ -5,13 +5,19 @@ import random
 
 import pytest
 
-from tvm_droplet_ms.graph.equality.egraph import EGraph, IllegalTerm, NodeLimit, OtherType
-from tvm_droplet_ms.graph.equality.language import Tensor, Term, constant_leaf, input_leaf, operator
-from tvm_droplet_ms.graph.equality.terms import add_term
-from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.rules.rule import Equality, apply_equalities, declare
-from tvm_droplet_ms.graph.rules.terms import call
-from tvm_droplet_ms.graph.tree_search.environment import fingerprint
+from tvm_droplet_papers.graph.equality.egraph import EGraph, IllegalTerm, NodeLimit, OtherType
+from tvm_droplet_papers.graph.equality.language import (
+    Tensor,
+    Term,
+    constant_leaf,
+    input_leaf,
+    operator,
+)
+from tvm_droplet_papers.graph.equality.terms import add_term
+from tvm_droplet_papers.graph.interpreter import infer
+from tvm_droplet_papers.graph.rules.rule import Equality, apply_equalities, declare
+from tvm_droplet_papers.graph.rules.terms import call
+from tvm_droplet_papers.graph.tree_search.environment import fingerprint
 
 TYPE = Tensor((2, 3), "float32")
 

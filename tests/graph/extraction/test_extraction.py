@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.graph.extraction import integer_program, parts
-from tvm_droplet_ms.graph.extraction.extract import extract, with_operators, without_layouts
-from tvm_droplet_ms.graph.extraction.parts import needed_classes
-from tvm_droplet_ms.graph.extraction.problem import (
+from tvm_droplet_papers.graph.extraction import integer_program, parts
+from tvm_droplet_papers.graph.extraction.extract import extract, with_operators, without_layouts
+from tvm_droplet_papers.graph.extraction.parts import needed_classes
+from tvm_droplet_papers.graph.extraction.problem import (
     Choice,
     Conversion,
     Problem,

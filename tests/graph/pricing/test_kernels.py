@@ -9,17 +9,17 @@ from tvm_ffi import structural_hash
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.graph.extraction.problem import problem_of
-from tvm_droplet_ms.graph.optimizer import prepared_for_import
-from tvm_droplet_ms.graph.pricing import kernels
-from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
-from tvm_droplet_ms.graph.pricing.kernels import kernel_of
-from tvm_droplet_ms.graph.relax.importer import import_function
-from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.rules.rule import saturate
 from tvm_droplet_ms.model.kernels.weights.weight_reuse import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_papers.graph.extraction.problem import problem_of
+from tvm_droplet_papers.graph.optimizer import prepared_for_import
+from tvm_droplet_papers.graph.pricing import kernels
+from tvm_droplet_papers.graph.pricing.kernel_module import kernel_module, workloads_of
+from tvm_droplet_papers.graph.pricing.kernels import kernel_of
+from tvm_droplet_papers.graph.relax.importer import import_function
+from tvm_droplet_papers.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph.rules.rule import saturate
 
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 

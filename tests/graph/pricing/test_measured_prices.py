@@ -12,23 +12,23 @@ from small_models import Weights, module, transition
 from stub_bench import BOUND, StubBench, operators, run_with
 
 from tvm import relax
-from tvm_droplet_ms.graph import measured_search, optimizer, rules_of
-from tvm_droplet_ms.graph.equality.language import Tensor
-from tvm_droplet_ms.graph.extraction.extract import extract
-from tvm_droplet_ms.graph.extraction.implementations import AS_TYPED
-from tvm_droplet_ms.graph.extraction.problem import problem_of
-from tvm_droplet_ms.graph.pricing.deciding_kernels import (
+from tvm_droplet_papers.graph import measured_search, optimizer, rules_of
+from tvm_droplet_papers.graph.equality.language import Tensor
+from tvm_droplet_papers.graph.extraction.extract import extract
+from tvm_droplet_papers.graph.extraction.implementations import AS_TYPED
+from tvm_droplet_papers.graph.extraction.problem import problem_of
+from tvm_droplet_papers.graph.pricing.deciding_kernels import (
     FIRST_TRIALS,
     LEAST_GAIN,
     MORE_TRIALS,
     time_what_is_wanted,
     time_what_may_win,
 )
-from tvm_droplet_ms.graph.pricing.kernels import conversion_kernel, kernel_of
-from tvm_droplet_ms.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
-from tvm_droplet_ms.graph.relax.importer import import_function
-from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.rules.rule import saturate
+from tvm_droplet_papers.graph.pricing.kernels import conversion_kernel, kernel_of
+from tvm_droplet_papers.graph.pricing.measured_prices import HOPE, FoundPlan, MeasuredPrice
+from tvm_droplet_papers.graph.relax.importer import import_function
+from tvm_droplet_papers.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph.rules.rule import saturate
 
 
 @pytest.fixture(autouse=True)

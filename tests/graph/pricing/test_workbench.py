@@ -10,18 +10,18 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
-from tvm_droplet_ms.graph.equality.language import Tensor, operator
-from tvm_droplet_ms.graph.pricing import workbench
-from tvm_droplet_ms.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
-from tvm_droplet_ms.graph.pricing.kernel_module import kernel_module, workloads_of
-from tvm_droplet_ms.graph.pricing.kernels import Kernel
-from tvm_droplet_ms.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
-from tvm_droplet_ms.graph.pricing.workbench import InTurns, Workbench
 from tvm_droplet_ms.model.kernels.weights.weight_reuse import reuses_weights
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.budget.priorities import Stake
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_papers.graph.equality.language import Tensor, operator
+from tvm_droplet_papers.graph.pricing import workbench
+from tvm_droplet_papers.graph.pricing.deciding_kernels import FIRST_TRIALS as TRIALS
+from tvm_droplet_papers.graph.pricing.kernel_module import kernel_module, workloads_of
+from tvm_droplet_papers.graph.pricing.kernels import Kernel
+from tvm_droplet_papers.graph.pricing.price_file import FILE_NAME, PriceFile, StoredPrice
+from tvm_droplet_papers.graph.pricing.workbench import InTurns, Workbench
 
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 

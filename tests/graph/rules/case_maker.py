@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tvm_droplet_ms.graph.equality.egraph import EGraph
-from tvm_droplet_ms.graph.equality.language import Tensor, Term, constant_leaf, input_leaf
-from tvm_droplet_ms.graph.equality.terms import add_term
-from tvm_droplet_ms.graph.rules.terms import axes_of, call, permute, reshape, sliced
+from tvm_droplet_papers.graph.equality.egraph import EGraph
+from tvm_droplet_papers.graph.equality.language import Tensor, Term, constant_leaf, input_leaf
+from tvm_droplet_papers.graph.equality.terms import add_term
+from tvm_droplet_papers.graph.rules.terms import axes_of, call, permute, reshape, sliced
 
 NO_PADDING = (0, 0, 0, 0)
 

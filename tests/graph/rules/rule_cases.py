@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from case_maker import NO_PADDING, CaseMaker, convolution, result_shape, shaped
 
-from tvm_droplet_ms.graph.equality.egraph import IllegalTerm
-from tvm_droplet_ms.graph.rules.terms import call, concat, permute, reshape, sliced
+from tvm_droplet_papers.graph.equality.egraph import IllegalTerm
+from tvm_droplet_papers.graph.rules.terms import call, concat, permute, reshape, sliced
 
 ROWS_AND_COLUMNS = [(3,), (2, 1), (1,), (2, 3)]
 

@@ -9,10 +9,10 @@ from case_maker import CaseMaker
 from class_values import Unequal, check_values
 from rule_cases import cases
 
-from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.rules.rule import apply_rule
-from tvm_droplet_ms.graph.rules.terms import call
+from tvm_droplet_papers.graph.interpreter import infer
+from tvm_droplet_papers.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph.rules.rule import apply_rule
+from tvm_droplet_papers.graph.rules.terms import call
 
 COUNT = 200
 MUTANT_COUNT = 600

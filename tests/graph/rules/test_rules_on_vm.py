@@ -10,13 +10,13 @@ from class_values import check_values
 from on_vm import Machine, function_of
 from rule_cases import cases
 
-from tvm_droplet_ms.graph.equality.egraph import IllegalTerm
-from tvm_droplet_ms.graph.equality.language import Term, leaf_type
-from tvm_droplet_ms.graph.equality.terms import type_of_term
-from tvm_droplet_ms.graph.interpreter import infer
-from tvm_droplet_ms.graph.relax.types import RelaxTypes
-from tvm_droplet_ms.graph.rules import ALL_RULES
-from tvm_droplet_ms.graph.rules.rule import Conditions, apply_rule
+from tvm_droplet_papers.graph.equality.egraph import IllegalTerm
+from tvm_droplet_papers.graph.equality.language import Term, leaf_type
+from tvm_droplet_papers.graph.equality.terms import type_of_term
+from tvm_droplet_papers.graph.interpreter import infer
+from tvm_droplet_papers.graph.relax.types import RelaxTypes
+from tvm_droplet_papers.graph.rules import ALL_RULES
+from tvm_droplet_papers.graph.rules.rule import Conditions, apply_rule
 
 # The machine has no kernel of them.
 NOT_RUN = {"dropout is nothing"}

@@ -5,15 +5,19 @@ import numpy as np
 import pytest
 
 from benchmarks.zoo.graph_models.repvgg import repvgg
-from tvm_droplet_ms.graph import ALL_RULES, RooflinePrice
-from tvm_droplet_ms.graph.extraction.extract import extract
-from tvm_droplet_ms.graph.extraction.problem import problem_of
-from tvm_droplet_ms.graph.optimizer import prepared_for_import
-from tvm_droplet_ms.graph.relax.importer import import_function
-from tvm_droplet_ms.graph.relax.types import RelaxTypes
-from tvm_droplet_ms.graph.tree_search.environment import GraphEnvironment, GraphState, fingerprint
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_papers.graph import ALL_RULES, RooflinePrice
+from tvm_droplet_papers.graph.extraction.extract import extract
+from tvm_droplet_papers.graph.extraction.problem import problem_of
+from tvm_droplet_papers.graph.optimizer import prepared_for_import
+from tvm_droplet_papers.graph.relax.importer import import_function
+from tvm_droplet_papers.graph.relax.types import RelaxTypes
+from tvm_droplet_papers.graph.tree_search.environment import (
+    GraphEnvironment,
+    GraphState,
+    fingerprint,
+)
 
 NAMES = [rule.name for rule in ALL_RULES]
 MACHINE = MachineRates(1e11, (2**17, 2**23), (1e11, 1e10))

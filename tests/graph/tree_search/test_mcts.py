@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tvm_droplet_ms.graph.tree_search import mcts
-from tvm_droplet_ms.graph.tree_search.mcts import TreeSearch
+from tvm_droplet_papers.graph.tree_search import mcts
+from tvm_droplet_papers.graph.tree_search.mcts import TreeSearch
 
 ITEMS = 11
 SEEDS = range(100)

@@ -16,11 +16,11 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.graph.pricing.workbench import InTurns
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.budget.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.budget.scheduler import TuningClock
 from tvm_droplet_ms.tuning.budget.tuning_run import tune_tasks_by_clock
+from tvm_droplet_papers.graph.pricing.workbench import InTurns
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))

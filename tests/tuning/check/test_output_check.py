@@ -12,9 +12,9 @@ from tvm import relax
 from tvm.ir import IRModule
 from tvm.script import ir as I
 from tvm.script import relax as R
-from tvm_droplet_ms.deviation import largest_deviation
 from tvm_droplet_ms.frontends.imported import ImportedModel, InputSpec, Reference
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
+from tvm_droplet_ms.measure.deviation import largest_deviation
 from tvm_droplet_ms.tuning.check.output_bounds import Bound, output_bounds, output_steps
 from tvm_droplet_ms.tuning.check.output_check import ROUNDINGS, OutputCheck, make_check, moved_runs
 

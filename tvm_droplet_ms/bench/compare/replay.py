@@ -13,8 +13,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ...design_space.native_vectors import vectors_as_sampled
+from ...display.progress import quiet_tvm
 from ...measure import fast_start
-from ...progress import quiet_tvm
 from ..definitions import definition_of
 from ..space import Space
 from ..table import ReplayTable

@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 
 from ...cost_model import PretrainedModel, TransferModel
-from ...draft import SymbolDraft
+from ...cost_model.draft import SymbolDraft
 from ...search_strategy import DropletStrategy
 from .results import CompareError
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...report import align
+from ...display.tables import align
 from .results import RunResult
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ...report import align
+from ...display.tables import align
 
 
 @dataclass(frozen=True)

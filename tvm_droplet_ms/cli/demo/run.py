@@ -21,11 +21,11 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from ...display.progress import PhaseSummary, quiet_tvm, show_progress
+from ...display.tables import format_profile
 from ...host import blas_gflops, host_target, tvm_num_threads
 from ...measure import build_scheduled, fast_measure
-from ...profile import TuningProfile
-from ...progress import PhaseSummary, quiet_tvm, show_progress
-from ...report import format_profile
+from ...measure.profile import TuningProfile
 from ...search_strategy import DropletStrategy
 from ...search_strategy.published.candidates import is_for_target
 from ...session.database import writing_database

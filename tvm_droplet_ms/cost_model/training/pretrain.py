@@ -8,7 +8,7 @@ from typing import TextIO
 
 import numpy as np
 
-from ...report import align
+from ...display.tables import align
 from ..boosted_trees import Objective
 from ..model_file import ModelKind
 from ..pretrained_model import PretrainedModel

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from ...deviation import moved_by_rounding
+from ...measure.deviation import moved_by_rounding
 from .order import all_graphs
 
 ROUNDING = 2.0**-22

@@ -12,7 +12,7 @@ import numpy as np
 
 from tvm.ir import IRModule
 
-from ...deviation import deviation
+from ...measure.deviation import deviation
 from ..byte_probe import rounds_to_bytes
 from ..imported import Arrays, Reference, Run, first_line
 from .byte_products import has_lower_levels, with_exact_others

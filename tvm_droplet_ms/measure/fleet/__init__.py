@@ -9,7 +9,7 @@ machine. ``remote`` assigns each call to a server and decides who is at fault fo
 
 from typing import TYPE_CHECKING
 
-from ...lazy import lazy_names
+from ...compat.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .runner import FleetRunner

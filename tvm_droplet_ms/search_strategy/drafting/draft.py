@@ -74,7 +74,7 @@ def check_draft(draft: Any) -> None:
     if draft is not None and not is_name and not callable(getattr(draft, "begin", None)):
         raise ValueError(
             f'draft is {draft!r}, expected "auto", None or an object with `begin`, such as '
-            "tvm_droplet_ms.draft.SymbolDraft.from_file()"
+            "tvm_droplet_ms.cost_model.draft.SymbolDraft.from_file()"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...deviation import deviation
+from ...measure.deviation import deviation
 from ...model.bindings import operator_name, values_of
 from ..compile.compiled_model import CompiledModel
 from ..schedules import PACKED

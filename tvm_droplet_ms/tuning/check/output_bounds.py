@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule
 
-from ...deviation import ROW
+from ...measure.deviation import ROW
 from ...model.bindings import Bindings, array_of, bound_values, operator_name, static_shape
 from ...model.integers.quantized_values import BYTES, quantized
 

@@ -11,7 +11,6 @@ import numpy as np
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
-from ...deviation import element_scales, largest_deviation, moved_by_rounding, noise
 from ...frontends.imported import (
     Arrays,
     ImportedModel,
@@ -20,6 +19,7 @@ from ...frontends.imported import (
     first_line,
     run_reference,
 )
+from ...measure.deviation import element_scales, largest_deviation, moved_by_rounding, noise
 from ...session.errors import ModelError
 from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report page of a run: one self-contained HTML file, and its numbers as JSON."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
+
+from ...compat.versions import package_version
+from ...display.state import shown_us
+from ...display.tables import shown_share
+from ...session.archive import replacing
+from ...session.torn_database import RECORDS, WORKLOADS
+from ...session.work_dir import RESULT, SETTINGS
+from ...tuning.kernel.machine import MACHINE, flop_of
+from .curve import curve
+from .decision_worth import decision_worths
+from .run_events import RunEvents, read_events
+from .run_history import ReportError, TaskHistory, damaged_line, read_history, target_names
+
+WORTHS = 8
+"""The maximum number of decisions shown per task."""
+
+_TEMPLATE = Path(__file__).parent / "page.html.j2"
+
+
+def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Write the page of a work directory, and its numbers beside it.
+
+    ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``.
+    Returns the path of that file. Raises ``ReportError`` if there are no records, a file is
+    damaged, Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
+    """
+    if Path(out).suffix == ".json":
+        raise ReportError(
+            f"out is {os.fspath(out)!r}: the numbers would take its place; expected .html"
+        )
+    try:
+        from jinja2 import Environment, UndefinedError
+        from markupsafe import Markup
+    except ImportError as error:
+        raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
+    tasks = read_history(work_dir)
+    # With several workloads, the events of their kernels are mixed: leave them out.
+    is_one = len(tasks) == 1 and len(_lines(Path(work_dir) / WORKLOADS)) == 1
+    events = read_events(work_dir) if is_one else None
+    content = numbers_of(work_dir, tasks, events)
+    plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
+    environment = Environment(autoescape=True)
+    environment.filters["share"] = shown_share
+    environment.filters["us"] = lambda us: shown_us(1e-6 * us)
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    try:
+        page = template.render(content=content, plots=plots)
+    # Only the three files below come from outside; this module makes all other values.
+    except (UndefinedError, TypeError) as error:
+        names = ", ".join((SETTINGS, MACHINE, RESULT))
+        raise ReportError(
+            f"one of {names} in {os.fspath(work_dir)!r} lacks what a run writes: {error}; move it "
+            "away, and the page does without it"
+        ) from error
+    numbers = Path(out).with_suffix(".json")
+    for path, text in ((Path(out), page), (numbers, json.dumps(content, indent=1))):
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return numbers
+
+
+def numbers_of(
+    work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
+) -> dict[str, Any]:
+    """The numbers of the page, for JSON. Raises ``ReportError`` if a file is damaged."""
+    directory = Path(work_dir)
+    workloads, records = (_lines(directory / name) for name in (WORKLOADS, RECORDS))
+    machine = _json(directory / MACHINE)
+    peak, on = machine.get("peak_gflops"), target_names(tasks)
+    return {
+        "work_dir": str(directory),
+        "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": package_version("tvm-droplet-ms"),
+        "settings": _json(directory / SETTINGS),
+        "machine": machine,
+        "result": _json(directory / RESULT) or None,
+        "failures_by_kind": dict(events.failures) if events else {},
+        "messages": dict(events.messages) if events else {},
+        "descends_after": list(events.descends_after) if events else [],
+        "trials": sum(len(task.trials) for task in tasks),
+        "failures": sum(task.failures for task in tasks),
+        "tasks": [
+            _task(
+                task,
+                _workload(directory, workloads, task),
+                records,
+                peak if isinstance(peak, float) else None,
+                on[task.target],
+            )
+            for task in tasks
+        ],
+    }
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (ValueError, TypeError) as error:
+        raise ReportError(
+            f"{path} is damaged: {error}; move it away, and the page does without it"
+        ) from error
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Workload:
+    """Read the workload of a task; errors name the file and the line."""
+    path, number = directory / WORKLOADS, task.workload
+    if not 0 <= number < len(lines):
+        reason = f"it names workload {number}, and {path} has {len(lines)} lines"
+        raise damaged_line(directory / RECORDS, task.trials[0].line, reason)
+    try:
+        return Workload.from_json(json.loads(lines[number]))
+    # TVM raises errors of many types for an unreadable workload. The message quotes all of it.
+    except Exception as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise damaged_line(path, number, said[-1][:300]) from error
+
+
+def _task(
+    task: TaskHistory,
+    workload: Workload,
+    records: Sequence[bytes],
+    peak: float | None,
+    target: str,
+) -> dict[str, Any]:
+    mod = workload.mod
+    (func,) = [func for _, func in mod.functions.items()][:1]
+    shapes = [_argument(param) for param in func.params]
+    best = task.best
+    is_timed = math.isfinite(best.secs)
+    first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
+    rate = _gflops(flop_of(mod), best.secs) if is_timed else None
+    return {
+        "workload": task.workload,
+        "target": target,
+        "arguments": shapes,
+        "trials": len(task.trials),
+        "failures": task.failures,
+        "best_us": 1e6 * best.secs if is_timed else None,
+        "first_us": 1e6 * first if is_timed else None,
+        "gflops": rate,
+        "share_of_peak": rate / peak if rate and peak else None,
+        "schedule": _schedule_as_python(records[best.line], workload) if is_timed else None,
+        "last_gain": task.last_gain if is_timed else None,
+        "best_so_far_us": [1e6 * s if math.isfinite(s) else None for s in task.best_so_far],
+        "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
+        "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
+    }
+
+
+def _argument(param: Any) -> str:
+    """A parameter of a kernel: its name, its shape if it is a buffer, and its dtype."""
+    if not hasattr(param, "shape"):
+        return f"{param.name}: {param.ty.dtype}"
+    return f"{param.name}: {'x'.join(map(str, param.shape))} {param.dtype}"
+
+
+def _schedule_as_python(line: bytes, workload: Workload) -> str:
+    """The schedule of a record as Python code, or a comment that explains why it is unreadable."""
+    _, record = json.loads(line)
+    try:
+        return str(TuningRecord.from_json(record, workload).trace)
+    except Exception as error:  # TVM raises errors of many types for an unreadable trace.
+        return f"# This version of TVM cannot read it: {str(error).splitlines()[0]}"
+
+
+def _gflops(flop: float, secs: float) -> float | None:
+    """The rate in GFLOP/s; None if it is not finite and positive."""
+    rate = flop / secs / 1e9
+    return rate if math.isfinite(rate) and rate > 0 else None

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Division of a tuning run's time into proposing, building, running and learning."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import psutil
+
+from tvm.s_tir.meta_schedule import Builder, Runner
+from tvm.s_tir.meta_schedule.profiler import Profiler
+
+from .stats import BuildStats, RunStats
+
+_DROPLET = ("Droplet/Generate", "Droplet/Notify")
+"""Profiler scopes of ``DropletStrategy``. They include TVM's evolution if the strategy runs it."""
+
+_EVOLUTION = "EvoSearch/"
+"""Prefix of the scopes of TVM's evolution."""
+
+
+Stats = TypeVar("Stats", BuildStats, RunStats)
+
+
+class TuningProfile:
+    """Divides the time of tuning, with any strategy, builder and runner.
+
+    Tune inside this context manager; repeated entries add up. TVM's own scopes (``ms.Profiler``)
+    give the time for proposing, building, running, learning and storing. The statistics of a
+    ``WarmBuilder`` and a ``PromptRunner`` divide building and running further. Only the time inside
+    the context counts, even if the builder and the runner were used before.
+
+    Parameters
+    ----------
+    builder : Builder | None
+        The builder to tune with.
+    runner : Runner | None
+        The runner to tune with.
+
+    Examples
+    --------
+    >>> measure = fast_measure(target)
+    >>> with TuningProfile(**measure) as profile:
+    ...     ms.tune_tir(mod, target, work_dir, 128, **measure)
+    >>> print(format_profile(profile.parts()))
+    """
+
+    def __init__(self, builder: Builder | None = None, runner: Runner | None = None) -> None:
+        self._builder = builder
+        self._build = _StatsWithin(builder, BuildStats)
+        self._run = _StatsWithin(runner, RunStats)
+        self._scopes: dict[str, float] = {}
+        self._start_secs: float | None = None
+        self._wall_secs = 0.0
+
+    def __enter__(self) -> "TuningProfile":
+        if self._start_secs is None:
+            self._start_secs = time.time() - psutil.Process().create_time()
+        self._build.begin()
+        self._run.begin()
+        self._begin = time.perf_counter()
+        self._profiler = Profiler()
+        self._profiler.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._profiler.__exit__(kind, value, traceback)
+        self._wall_secs += time.perf_counter() - self._begin
+        self._build.end()
+        self._run.end()
+        for name, secs in self._profiler.get().items():
+            scope = str(name)
+            self._scopes[scope] = self._scopes.get(scope, 0.0) + float(secs.value)
+
+    def parts(self) -> dict[str, float]:
+        """The seconds of each part, which add up to the time from the start of the process.
+
+        Returns
+        -------
+        parts : dict[str, float]
+            The parts by name, in the order in which a run goes through them.
+
+            - "starting": from the start of the process to the first tuning.
+            - "proposing": the search, TVM's evolution or ``DropletStrategy``.
+            - "building", "exporting": the seconds of the build workers divided by their number;
+              with a builder other than ``WarmBuilder``, "building" is all of its time.
+            - "running": loading and timing; with a runner other than ``PromptRunner``, all of its
+              time.
+            - "waiting": the remaining time for which TVM waited for builder and runner.
+            - "cost model", "database": learning and storing.
+            - "other": the time that no scope covers, such as the proposals of another strategy.
+        """
+        return breakdown(
+            self._scopes,
+            start_secs=self._start_secs or 0.0,
+            wall_secs=self._wall_secs,
+            build=self._build.total,
+            workers=getattr(self._builder, "max_workers", 1),
+            run=self._run.total,
+        )
+
+
+class _StatsWithin(Generic[Stats]):
+    """The seconds of a builder's or a runner's statistics, counted within the context only."""
+
+    def __init__(self, part: Builder | Runner | None, kind: type[Stats]) -> None:
+        stats = getattr(part, "stats", None)
+        self._stats: Stats | None = stats if isinstance(stats, kind) else None
+        self._before: Stats | None = None
+        self.total: Stats | None = None if self._stats is None else kind()
+
+    def begin(self) -> None:
+        if self._stats is not None:
+            self._before = replace(self._stats)
+
+    def end(self) -> None:
+        if self._stats is None:
+            return
+        for name in (field.name for field in fields(self._stats) if field.name.endswith("_secs")):
+            passed = getattr(self._stats, name) - getattr(self._before, name)
+            setattr(self.total, name, getattr(self.total, name) + passed)
+
+
+def breakdown(
+    scopes: Mapping[str, float],
+    *,
+    start_secs: float,
+    wall_secs: float,
+    build: BuildStats | None,
+    workers: int,
+    run: RunStats | None,
+) -> dict[str, float]:
+    """Divide a run's time.
+
+    Parameters
+    ----------
+    scopes : Mapping[str, float]
+        The seconds of each scope of TVM's profiler.
+    start_secs, wall_secs : float
+        The seconds before tuning, and of tuning.
+    build : BuildStats | None
+        The statistics of a ``WarmBuilder`` for this run; None for another builder.
+    workers : int
+        The number of its workers.
+    run : RunStats | None
+        The statistics of a ``PromptRunner`` for this run; None for another runner.
+
+    Returns
+    -------
+    parts : dict[str, float]
+        As ``TuningProfile.parts``.
+    """
+
+    def total(*names: str) -> float:
+        return sum(scopes.get(name, 0.0) for name in names)
+
+    evolution = sum(secs for name, secs in scopes.items() if name.startswith(_EVOLUTION))
+    building, running = total("SendToBuilder"), total("SendToRunner", "JoinRunnerFutures")
+    measuring = building + running
+    parts = {"starting": start_secs, "proposing": total(*_DROPLET) or evolution}
+    parts["building"], parts["exporting"] = building, 0.0
+    if build is not None:
+        parts["building"] = build.build_secs / workers
+        parts["exporting"] = build.export_secs / workers
+    parts["running"] = running if run is None else run.load_secs + run.timing_secs
+    known = parts["building"] + parts["exporting"] + parts["running"]
+    parts["waiting"] = max(0.0, measuring - known)
+    parts["cost model"] = total("MeasureCallback/UpdateCostModel")
+    parts["database"] = total("MeasureCallback/AddToDatabase")
+    parts["other"] = start_secs + wall_secs - sum(parts.values())
+    return parts

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tunes a single kernel, checks its best schedules, and returns the fastest correct one."""
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm.ir import IRModule
+from tvm.s_tir import Schedule
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
+from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
+from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
+from tvm.target import Target
+from tvm.tirx import PrimFunc
+
+from ...display.displays import Progress, message
+from ...measure.allocation import GivenArguments
+from ...search_strategy import DropletStrategy
+from ...search_strategy.stopping import Stop
+from ...session.cuda import device_name
+from ...session.errors import ModelError
+from ...session.one_writer import SecondWriterError, only_writer
+from ...session.stop import StopRequest
+from ...session.target import cpu_target, kernel_target, runs_on
+from ...session.threads import check_threads, worker_threads
+from ...session.torn_database import mend_torn_end
+from ...session.work_dir import begun_target, open_work_dir
+from .call import check_limits, module_of, refuse_empty
+from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance
+from .check.integer_roles import integer_roles
+from .check.verification import Verifier, verifying_pool
+from .errors import KernelError
+from .faults import CHECKS, refuse_another_kernel, refusing_full_disks, remove_left_checks
+from .fleet import Fleet, fleet_of, refuse_lost_fleet
+from .kernel_result import KernelResult
+from .machine import flop_of, write_machine
+from .measuring import KernelRun
+from .stoppable_strategy import StopRules
+
+LIBRARY = "kernel.so"
+"""The file in the work directory that holds the winner."""
+
+
+def tune_kernel(
+    mod: IRModule | PrimFunc,
+    *,
+    target: str | Mapping[str, Any] | Target = "auto",
+    threads: int = 1,
+    trials: int = 64,
+    time_budget_s: float | None = None,
+    stop: Stop = "auto",
+    patience: int | None = None,
+    target_latency_us: float | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    strategy: SearchStrategy | None = None,
+    space: SpaceGenerator | Callable[[Schedule], Any] | str = "post-order-apply",
+    tracker: str | None = None,
+    key: str | None = None,
+    name: str = "kernel",
+    callbacks: Sequence[MeasureCallback] = (),
+    progress: Progress = "auto",
+    seed: int = 0,
+) -> KernelResult:
+    """Tune a kernel for a CPU or a CUDA device, and check the result.
+
+    Parameters
+    ----------
+    mod : IRModule | PrimFunc
+        The unscheduled kernel: a function of buffers with constant shapes, such as the result of
+        ``te.create_prim_func``, or a module with one such function.
+    target : str | Mapping[str, Any] | Target
+        "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs. "cuda"
+        for its CUDA device, or a tag such as "nvidia/nvidia-h100". With a tracker, "auto" is the
+        CPU of its servers.
+    threads : int
+        Number of threads that the kernel uses.
+    trials : int
+        Number of schedules to measure, including earlier runs in the directory. 0 measures none.
+    time_budget_s : float | None
+        Wall-clock limit of the tuning, in seconds. The batch in progress is still finished, and the
+        best schedules are checked. None for no limit.
+    stop : Literal["auto"] | float | None
+        The search ends when the expected gain of the next 32 trials, as a share of the best time,
+        is below this; see ``DropletStrategy``. None spends all trials. Not used with ``strategy``,
+        which has its own stop rule.
+    patience : int | None
+        End after this many trials without a gain. None for no limit.
+    target_latency_us : float | None
+        End when the kernel takes at most this many microseconds. None for no limit.
+    inputs : Mapping[str, np.ndarray] | None
+        Values of arguments by name, such as indices, for the measurements and the check. Other
+        arguments are random: integer arguments used as indices are within their axis, integers from
+        which indices are computed are 0, and divisors are nonzero.
+    work_dir : str | os.PathLike[str] | None
+        Directory of the database and of the library, ``kernel.so``. Another call with the same
+        directory continues the tuning; a call with another kernel is refused. None for a new
+        temporary directory.
+    strategy : SearchStrategy | None
+        The search strategy. None for ``DropletStrategy(stop=stop)``.
+    space : SpaceGenerator | Callable[[Schedule], Any] | str
+        The design space, as in ``ms.tune_tir``.
+    tracker, key : str | None
+        ``HOST:PORT`` of a TVM RPC tracker and the key of its servers, which then measure, check and
+        time all schedules. This machine still builds them. None to run all on this machine.
+    name : str
+        The kernel's name in messages.
+    callbacks : Sequence[MeasureCallback]
+        Called for each batch, after TVM's own callbacks.
+    progress : Callable[[str], None] | "auto" | None
+        "auto" for a table on standard error if it is a terminal, and lines otherwise. A function
+        receives the lines, at most one every five seconds. None for silence.
+    seed : int
+        Seed of the search and of the random inputs.
+
+    Returns
+    -------
+    result : KernelResult
+        The fastest of the best schedules whose outputs match the unscheduled kernel, or the
+        unscheduled kernel itself if it is faster. A GPU cannot run the unscheduled kernel, so its
+        outputs are compared with a CPU run. A first Ctrl-C, or SIGTERM, ends the tuning and returns
+        the best schedule so far.
+
+    Raises
+    ------
+    KernelError
+        If an argument is not as expected, another process tunes in the directory, or no schedule
+        could be measured. The message says what to do.
+    RuntimeError
+        If this is not Linux.
+    """
+    started = time.monotonic()
+    check_limits(threads, trials, seed, time_budget_s, stop, patience, target_latency_us)
+    if strategy is not None and not isinstance(strategy, SearchStrategy):
+        raise KernelError(f"strategy is {strategy!r}, expected None or a SearchStrategy")
+    module = module_of(mod)
+    arguments = arguments_of(module)
+    refuse_empty(module)
+    roles = integer_roles(module)
+    arrays = random_arrays(arguments, seed, inputs, roles)
+    folder, allocate = _given_arguments(measured_values(arguments, arrays, inputs, roles))
+    fleet = fleet_of(tracker, key, threads, allocate)
+    if fleet is not None and isinstance(target, str) and target == "auto":
+        target = fleet.target()
+    if work_dir is None:
+        work_dir = tempfile.mkdtemp(prefix="droplet_kernel_")
+    with refusing_full_disks(work_dir):
+        try:
+            if fleet is None:
+                check_threads(threads)
+            known = kernel_target(target, threads, here=fleet is None)
+            known = begun_target(work_dir, target, known)
+            reference = cpu_target("auto", threads) if runs_on(known) != "cpu" else None
+            directory = open_work_dir(work_dir, known, threads)
+        except ModelError as error:
+            raise KernelError(str(error)) from error
+    with folder, refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
+        refuse_another_kernel(directory, module)
+        remove_left_checks(directory)
+        for torn in mend_torn_end(directory):
+            message(progress)(f"{name}: the torn last line of {torn} was cut off")
+        request = StopRequest(math.inf if time_budget_s is None else started + time_budget_s)
+        rules = StopRules(
+            lambda: "interrupt" if request.is_asked else "time" if request.is_due else "",
+            patience,
+            None if target_latency_us is None else 1e-6 * target_latency_us,
+        )
+        run = KernelRun(module, known, directory, name, seed, fleet, allocate)
+        with request.on_interrupt():
+            why_ended = run.tune(
+                trials, rules, strategy or DropletStrategy(stop=stop), space, callbacks, progress
+            )
+            tolerances = [tolerance(one.numpy_dtype, summed(module)) for one in arguments]
+            refuse_lost_fleet(fleet, directory, run.known + run.measured)
+            pool = verifying_pool(known)
+            try:
+                with tempfile.TemporaryDirectory(prefix=CHECKS, dir=directory) as work:
+                    there = None if fleet is None else fleet.run
+                    verifier = Verifier(
+                        Path(work), known, arguments, arrays, tolerances, pool, there, reference
+                    )
+                    chosen = run.choose(verifier, why_ended)
+                    chosen.library.replace(directory / LIBRARY)
+                peak = write_machine(directory, threads, _elsewhere(known, fleet))
+            finally:
+                pool.close()
+                if fleet is not None:
+                    fleet.close()
+        result = KernelResult(
+            name=name,
+            arguments=arguments,
+            target=known,
+            mod_before=module,
+            library=directory / LIBRARY,
+            mod=chosen.schedule.mod,
+            trace=str(chosen.schedule.trace),
+            time=chosen.time,
+            untuned=chosen.untuned,
+            flop=flop_of(module),
+            peak_gflops=peak,
+            is_untuned=chosen.is_untuned,
+            verified=chosen.verdict.is_right is True,
+            reason=chosen.verdict.reason,
+            deviation=chosen.verdict.deviation,
+            trials=run.measured,
+            known_trials=run.known,
+            failures=dict(run.failures),
+            wrong=tuple(chosen.wrong),
+            unchecked=tuple(chosen.unchecked),
+            why_ended=why_ended,
+            forecast=run.forecast,
+            work_dir=directory,
+        )
+        result.keep()
+    return result
+
+
+def _given_arguments(
+    values: Mapping[int, np.ndarray],
+) -> tuple[AbstractContextManager[Any], GivenArguments | None]:
+    """Return a folder for the values, and the allocator of candidates' arguments that uses it."""
+    if not values:
+        return nullcontext(), None
+    folder = tempfile.TemporaryDirectory(prefix="droplet_inputs_")
+    return folder, GivenArguments(Path(folder.name) / "inputs.npz", values)
+
+
+def _elsewhere(target: Target, fleet: Fleet | None) -> str | None:
+    """The name of the servers or the GPU that measure; None for this machine's CPU."""
+    if fleet is not None:
+        return fleet.name
+    return None if runs_on(target) == "cpu" else device_name()
+
+
+@contextmanager
+def _only_writer(directory: Path) -> Iterator[None]:
+    try:
+        with only_writer(directory):
+            yield
+    except SecondWriterError as error:
+        raise KernelError(str(error)) from error
