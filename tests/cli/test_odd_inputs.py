@@ -47,11 +47,11 @@ def odd(request, tmp_path):
     ids=" ".join,
 )
 def test_what_is_no_directory_of_a_run(command, odd, tmp_path, capsys, monkeypatch):
-    from tvm_droplet_ms.cli import diagnosis as doctor
     from tvm_droplet_ms.cli.demo import run as demo_run
+    from tvm_droplet_ms.cli.doctor import machine
 
     monkeypatch.setattr(demo_run, "_run", lambda *_: None)
-    monkeypatch.setattr(doctor, "examine_machine", lambda: iter(()))
+    monkeypatch.setattr(machine, "examine_machine", lambda: iter(()))
     places = {"ODD": str(odd), "OUT": str(tmp_path / "out")}
     status = main([places.get(word, word) for word in command])
     captured = capsys.readouterr()

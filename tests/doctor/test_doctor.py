@@ -15,14 +15,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.cli.diagnosis import (
-    Finding,
-    examine_machine,
-    examine_work_dir,
-    gpu,
-    machine,
-    work_directory,
-)
+from tvm_droplet_ms.cli.doctor import gpu, machine, work_directory
+from tvm_droplet_ms.cli.doctor.finding import Finding
+from tvm_droplet_ms.cli.doctor.machine import examine_machine
+from tvm_droplet_ms.cli.doctor.work_directory import examine_work_dir
 from tvm_droplet_ms.cost_model import pretrained_model
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.session import cuda, database

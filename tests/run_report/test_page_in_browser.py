@@ -8,7 +8,7 @@ import shutil
 import pytest
 from made_up_runs import multiply
 
-from tvm_droplet_ms.cli.page.page import write_report
+from tvm_droplet_ms.cli.report.page import write_report
 from tvm_droplet_ms.display.tables import shown_share
 
 pytest.importorskip("selenium", reason="Selenium drives the browser: pip install selenium")

@@ -18,12 +18,16 @@ from tvm.script import tirx
 from tvm.target import Target
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cli.manifest import run_kept
-from tvm_droplet_ms.cli.page.curve import apart
-from tvm_droplet_ms.cli.page.decision_names import decision_names
-from tvm_droplet_ms.cli.page.decision_worth import decision_worths
-from tvm_droplet_ms.cli.page.page import write_report
-from tvm_droplet_ms.cli.page.run_events import read_events
-from tvm_droplet_ms.cli.page.run_history import ReportError, Trial, read_history, target_names
+from tvm_droplet_ms.cli.report.curve import apart
+from tvm_droplet_ms.cli.report.history import (
+    ReportError,
+    Trial,
+    decision_names,
+    read_events,
+    read_history,
+    target_names,
+)
+from tvm_droplet_ms.cli.report.page import decision_worths, write_report
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 

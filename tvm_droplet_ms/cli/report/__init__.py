@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``droplet-ms report``."""
+"""The command ``droplet-ms report``: a page about a run's measurements."""
 
 import argparse
 import json
 import os
 from typing import Any
 
-from .arguments import concerns, fail
+from ..arguments import concerns, fail
 
 
 def add_command(commands: Any) -> None:
@@ -24,8 +24,8 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .page.page import write_report
-    from .page.run_history import ReportError
+    from .history import ReportError
+    from .page import write_report
 
     out = options.out or os.path.join(options.work_dir, "report.html")
     try:

@@ -9,16 +9,8 @@ from typing import Literal
 class Finding:
     """The finding on one examined subject.
 
-    Parameters
-    ----------
-    subject : str
-        The examined subject.
-    state : Literal["ok", "warning", "fault"]
-        "fault" if tuning does not work, "warning" if it works worse, "ok" otherwise.
-    text : str
-        The finding.
-    remedy : str
-        The advice; empty if all is well.
+    ``state``: "fault" if tuning does not work, "warning" if it works worse, "ok" otherwise.
+    ``remedy``: the advice; empty if all is well.
     """
 
     subject: str

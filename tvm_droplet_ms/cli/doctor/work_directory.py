@@ -16,26 +16,15 @@ from .machine import free_space, why_no_tvm
 def examine_work_dir(
     work_dir: str | os.PathLike[str], *, repair: bool = False
 ) -> Iterator[Finding]:
-    """Examine the directory of a run.
+    """Examine the directory of a run, and yield a finding per subject.
 
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str]
-        The directory.
-    repair : bool
-        Whether to cut off torn last lines and move damaged records to a separate file, if no other
-        process tunes in the directory.
-
-    Yields
-    ------
-    finding : Finding
-        One per subject.
+    ``repair``: True to cut off torn last lines and move damaged records to a separate file, if no
+    other process tunes in the directory.
     """
     directory = Path(work_dir)
     if not directory.is_dir():
-        yield Finding(
-            "work directory", "fault", f"{directory} is no directory", "name that of a run"
-        )
+        text = f"{directory} is no directory"
+        yield Finding("work directory", "fault", text, "name that of a run")
         return
     yield free_space(directory, "work directory")
     with _writing(directory, repair=repair) as writer:
@@ -59,13 +48,11 @@ def _writing(directory: Path, *, repair: bool) -> Iterator[Finding]:
             held.enter_context(only_writer(directory))
             finding = Finding("writer", "ok", "no process tunes in it")
         except SecondWriterError:
-            finding = Finding(
-                "writer", "warning", "a process tunes in it now", "wait for it before anything else"
-            )
+            text = "a process tunes in it now"
+            finding = Finding("writer", "warning", text, "wait for it before anything else")
         except OSError as error:  # Includes a read-only file system.
-            finding = Finding(
-                "writer", "fault", f"it cannot be written: {error}", "permit writing, or copy it"
-            )
+            text = f"it cannot be written: {error}"
+            finding = Finding("writer", "fault", text, "permit writing, or copy it")
         if not repair:
             held.close()
         yield finding
@@ -95,12 +82,9 @@ def _lines(directory: Path, *, repair: bool) -> Finding:
     if repair:
         mend_torn_end(directory)
         return Finding("last lines", "ok", f"{names}: mended")
-    return Finding(
-        "last lines",
-        "warning",
-        f"torn in {names}, as a killed run or a full disk leaves them",
-        "tuning in the directory mends them, and so does droplet-ms doctor --repair",
-    )
+    text = f"torn in {names}, as a killed run or a full disk leaves them"
+    advice = "tuning in the directory mends them, and so does droplet-ms doctor --repair"
+    return Finding("last lines", "warning", text, advice)
 
 
 def _database(directory: Path, *, repair: bool) -> Finding:
@@ -116,9 +100,8 @@ def _database(directory: Path, *, repair: bool) -> Finding:
         advice = f"copy it back, or move {RECORDS} away with droplet-ms doctor --repair"
         return Finding("database", "fault", text, advice)
     if torn_ends(directory):
-        return Finding(
-            "database", "warning", "not opened, because its end is torn", "mend it first"
-        )
+        text = "not opened, because its end is torn"
+        return Finding("database", "warning", text, "mend it first")
     moved = ""
     try:
         if repair and (count := set_faulty_records_aside(directory)):
@@ -158,10 +141,7 @@ def _target(directory: Path) -> Finding:
         for each in (target, plain(host_target().export()))
     )
     if own != found:
-        return Finding(
-            "target",
-            "warning",
-            f"it was tuned for {found}, and this CPU is {own}",
-            "tune in another directory; its records stay good for that CPU",
-        )
+        text = f"it was tuned for {found}, and this CPU is {own}"
+        advice = "tune in another directory; its records stay good for that CPU"
+        return Finding("target", "warning", text, advice)
     return Finding("target", "ok", f"{found}, as this CPU; records in {RECORDS}")

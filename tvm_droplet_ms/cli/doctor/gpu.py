@@ -32,25 +32,20 @@ def examine_gpu() -> Iterator[Finding]:
     yield driver
     from ...session.cuda import device, why_no_runtime
 
-    reason = why_no_runtime()
-    if reason:
-        yield Finding(
-            "CUDA runtime",
-            "warning",
-            f"TVM's is not loaded: {reason}",
+    if reason := why_no_runtime():
+        advice = (
             "install a driver for CUDA 13 (580 or later) and libcudart.so.13, their folders on "
-            "LD_LIBRARY_PATH",
+            "LD_LIBRARY_PATH"
         )
+        yield Finding("CUDA runtime", "warning", f"TVM's is not loaded: {reason}", advice)
         return
     yield Finding("CUDA runtime", "ok", "TVM's is loaded")
     if not device().exist:
-        yield Finding(
-            "CUDA device",
-            "warning",
-            "the driver has none for this process",
+        advice = (
             "look at nvidia-smi and CUDA_VISIBLE_DEVICES; a limit of addresses (ulimit -v) hides "
-            "it too",
+            "it too"
         )
+        yield Finding("CUDA device", "warning", "the driver has none for this process", advice)
         return
     yield _device()
     yield _compiler()
@@ -64,12 +59,9 @@ def gpu_target(target: Mapping[str, Any]) -> Finding:
 
     asked = f"cuda {target.get('arch')}"
     if reason := why_no_device():
-        return Finding(
-            "target",
-            "warning",
-            f"it was tuned for {asked}, and no kernel runs on a CUDA device here: {reason}",
-            "tune where the device is; its records stay good for it",
-        )
+        text = f"it was tuned for {asked}, and no kernel runs on a CUDA device here: {reason}"
+        advice = "tune where the device is; its records stay good for it"
+        return Finding("target", "warning", text, advice)
     try:
         known = Target({name: target[name] for name in ("kind", "arch", *LIMITS)})
         excess = beyond_device(known)
@@ -77,12 +69,8 @@ def gpu_target(target: Mapping[str, Any]) -> Finding:
     except Exception as error:
         return Finding("target", "fault", f"it is damaged: {error}", "pass another work_dir")
     if excess:
-        return Finding(
-            "target",
-            "warning",
-            f"it was tuned for {asked} and has {excess}",
-            "tune in another directory; its records stay good for that device",
-        )
+        advice = "tune in another directory; its records stay good for that device"
+        return Finding("target", "warning", f"it was tuned for {asked} and has {excess}", advice)
     return Finding("target", "ok", f"{asked}, which this machine's {device_name()} runs")
 
 
@@ -93,12 +81,9 @@ def _driver() -> Finding | None:
     except OSError as error:
         if not any(os.path.exists(node) for node in _NODES):
             return None
-        return Finding(
-            "CUDA driver",
-            "warning",
-            f"there is a device, but its library is not found: {error}",
-            f"put the folder of {DRIVER} on LD_LIBRARY_PATH",
-        )
+        text = f"there is a device, but its library is not found: {error}"
+        advice = f"put the folder of {DRIVER} on LD_LIBRARY_PATH"
+        return Finding("CUDA driver", "warning", text, advice)
     version = ctypes.c_int()
     try:
         status = driver.cuDriverGetVersion(ctypes.byref(version))
@@ -114,12 +99,11 @@ def _device() -> Finding:
 
     target = device_target()
     threads, shared = (int(target.attrs[name]) for name in LIMITS)
-    return Finding(
-        "CUDA device",
-        "ok",
+    text = (
         f"{device_name()}, {target.attrs['arch']}; a block has at most {threads} threads and "
-        f"{shared} bytes of shared memory, which --target cuda goes by",
+        f"{shared} bytes of shared memory, which --target cuda goes by"
     )
+    return Finding("CUDA device", "ok", text)
 
 
 def _compiler() -> Finding:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .run_history import ReportError, TaskHistory
+from .history import ReportError, TaskHistory
 
 LEAST_DISTANCE = 0.1
 """The minimum distance of two tick labels on the time axis, as a share of its length."""

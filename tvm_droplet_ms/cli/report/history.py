@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trials of a run's directory, in the order of measurement. Imports no TVM."""
+"""The trials of a run's directory, their decisions, and its events. Imports no TVM."""
 
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from ...display.displays import EVENTS
 from ...session.torn_database import RECORDS, WORKLOADS
-from .decision_names import decision_names, is_parallel_extent
 
 FAILED_SECS = 1e10
 """The time that TVM stores for a failure (``add_to_database.cc``)."""
@@ -20,6 +21,14 @@ _FIRST_FILES = ("settings.json", "command.json", WORKLOADS)
 """Files that a run writes before its first trial: its target, its command, its kernels."""
 
 _POSTPROCESSORS = "EnterPostproc"
+
+_PARALLEL = "meta_schedule.parallel"
+_USES = {
+    "meta_schedule.unroll_explicit": "unrolling",
+    "meta_schedule.unroll_implicit": "unrolling",
+    "meta_schedule.vectorize": "vectorization",
+    _PARALLEL: "parallel loops",
+}
 
 
 class ReportError(ValueError):
@@ -176,3 +185,114 @@ def _without_extent(inst: Sequence[Any]) -> list[Any]:
     kind, inputs, attributes, outputs = inst
     fixed = inputs[:1] if is_parallel_extent(inst) else inputs
     return [kind, fixed, attributes, outputs]
+
+
+def is_parallel_extent(instruction: Sequence[Any]) -> bool:
+    """True if an instruction is a parallel annotation with a constant, which searches change."""
+    kind, inputs, attributes, _ = instruction
+    is_parallel = kind == "Annotate" and list(attributes[:1]) == [_PARALLEL]
+    return is_parallel and isinstance(inputs[1], int)
+
+
+def decision_names(instructions: Sequence[Any]) -> dict[int, str]:
+    """Name the decisions of a trace.
+
+    A trace numbers its variables: ``["SamplePerfectTile", ["l3"], [4, 64], ["v10", ...]]`` tiles
+    the loop ``l3``, which an earlier instruction defines.
+
+    ``instructions``: the instructions as stored in a record: kind, inputs, attributes, outputs.
+    Returns distinct names, such as "tile of matmul, loop 2", by the index of the instruction. The
+    constant of a parallel annotation counts as a decision.
+    """
+    variables: dict[str, str] = {}
+    names: dict[int, str] = {}
+    for place, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        known = [variables.get(str(each), "") for each in inputs]
+        first = next(filter(None, known), "")
+        if kind == "GetSBlock":
+            variables |= _block(attributes, outputs)
+        elif kind == "GetLoops":
+            for number, loop in enumerate(outputs):
+                variables[str(loop)] = f"{first or 'a block'}, loop {number}"
+        elif kind == "Fuse":
+            for loop in outputs:
+                variables[str(loop)] = f"{first.partition(',')[0] or 'a block'}, fused loops"
+        elif kind in ("SamplePerfectTile", "SamplePartitionedTile"):
+            names[place] = f"tile of {first or 'a loop'}"
+        elif kind == "SampleComputeLocation":
+            names[place] = f"place of {first or 'a block'}"
+        elif kind.startswith("Sample"):
+            names[place] = _use(instructions, outputs)
+        elif kind == "Annotate":
+            if is_parallel_extent(instructions[place]):
+                names[place] = _USES[_PARALLEL]
+        else:
+            # Blocks derived from a block, such as a cache or part of a reduction, take its name.
+            for output in outputs:
+                variables[str(output)] = first
+    counts = Counter(names.values())
+    return {
+        place: name if counts[name] == 1 else f"{name} (instruction {place})"
+        for place, name in names.items()
+    }
+
+
+def _block(attributes: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
+    return {str(output): str(attributes[0]) for output in outputs if attributes}
+
+
+def _use(instructions: Sequence[Any], outputs: Sequence[Any]) -> str:
+    """The purpose of a sampled value."""
+    values = set(map(str, outputs))
+    for kind, inputs, attributes, _ in instructions:
+        if values.isdisjoint(map(str, inputs)):
+            continue
+        if kind == "Annotate":
+            key = str(attributes[0])
+            return _USES.get(key, key.rpartition(".")[2].replace("_", " "))
+        return "length of a loop" if kind == "Split" else f"choice for {kind}"
+    return "choice"
+
+
+@dataclass
+class RunEvents:
+    """The combined events of a directory's runs.
+
+    ``messages``: the message of the first failure of each kind. ``descends_after``: the numbers of
+    trials after which a search changed from exploring to descending. ``secs``: the total seconds of
+    the runs, each until its last batch.
+    """
+
+    failures: Counter[str] = field(default_factory=Counter)
+    messages: dict[str, str] = field(default_factory=dict)
+    descends_after: list[int] = field(default_factory=list)
+    secs: float = 0.0
+
+
+def read_events(work_dir: str | os.PathLike[str]) -> RunEvents | None:
+    """Read the events of a directory; None if it has no event file.
+
+    Invalid lines, such as a torn line, are skipped.
+    """
+    path = Path(work_dir) / EVENTS
+    if not path.exists():
+        return None
+    found, phase = RunEvents(), ""
+    last: dict[float, tuple[Counter[str], float]] = {}
+    before = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+            started, secs, trials = event["started"], float(event["secs"]), int(event["trials"])
+            failures, messages = Counter(event["failures"]), dict(event["messages"])
+        except (ValueError, TypeError, LookupError):
+            continue
+        last[started] = failures, secs
+        found.messages = messages | found.messages
+        if event.get("phase") == "descend" and phase == "explore":
+            found.descends_after.append(before)
+        phase, before = event.get("phase") or "", trials
+    for failures, secs in last.values():
+        found.failures.update(failures)
+        found.secs += secs
+    return found

@@ -30,13 +30,9 @@ COMPILERS = ("g++", "clang++", "c++")
 
 
 def examine_machine() -> Iterator[Finding]:
-    """Examine this machine.
+    """Examine this machine, and yield a finding per subject in the order of importance.
 
-    Yields
-    ------
-    finding : Finding
-        One per subject, in the order of importance. Subjects that need TVM are skipped if it cannot
-        be imported.
+    Subjects that need TVM are skipped if it cannot be imported.
     """
     for look in (_system, _versions, _compiler):
         yield look()
@@ -51,12 +47,9 @@ def examine_machine() -> Iterator[Finding]:
 
 def _system() -> Finding:
     if sys.platform != "linux":
-        return Finding(
-            "system",
-            "fault",
-            f"{sys.platform}: builder, runner and checks need Linux",
-            "use a Linux machine, or TVM's LocalBuilder and LocalRunner with DropletStrategy",
-        )
+        text = f"{sys.platform}: builder, runner and checks need Linux"
+        advice = "use a Linux machine, or TVM's LocalBuilder and LocalRunner with DropletStrategy"
+        return Finding("system", "fault", text, advice)
     return Finding("system", "ok", f"Linux, Python {sys.version.split()[0]}")
 
 
@@ -79,24 +72,17 @@ def _versions() -> Finding:
     except ImportError as error:
         return Finding("versions", "fault", text, str(error))
     if reason := why_no_tvm():
-        return Finding(
-            "versions",
-            "fault",
-            f"{text}; TVM cannot be imported: {reason}",
-            "pip install --force-reinstall tvm-droplet-ms",
-        )
+        text += f"; TVM cannot be imported: {reason}"
+        advice = "pip install --force-reinstall tvm-droplet-ms"
+        return Finding("versions", "fault", text, advice)
     return Finding("versions", "ok", text)
 
 
 def _compiler() -> Finding:
     found = next((name for name in COMPILERS if shutil.which(name)), None)
     if found is None:
-        return Finding(
-            "compiler",
-            "fault",
-            f"none of {', '.join(COMPILERS)} is on the path: no candidate can be linked",
-            "install one, such as Debian's package g++",
-        )
+        text = f"none of {', '.join(COMPILERS)} is on the path: no candidate can be linked"
+        return Finding("compiler", "fault", text, "install one, such as Debian's package g++")
     return Finding("compiler", "ok", f"{shutil.which(found)}")
 
 
@@ -107,14 +93,10 @@ def _threads() -> Finding:
     threads, cpus = tvm_num_threads(), len(available_cpus())
     text = f"TVM runs a kernel on {threads} of {cpus} CPUs"
     if threads > cpus:
-        return Finding(
-            "threads",
-            "warning",
-            f"{text}: its threads wait for each other",
-            f"set TVM_NUM_THREADS={cpus} or less",
-        )
+        text += ": its threads wait for each other"
+        return Finding("threads", "warning", text, f"set TVM_NUM_THREADS={cpus} or less")
     if threads < cpus // 2:
-        return Finding("threads", "ok", f"{text}; tune with threads=N where the kernel gets more")
+        text += "; tune with threads=N where the kernel gets more"
     return Finding("threads", "ok", text)
 
 
@@ -129,14 +111,13 @@ def _prior() -> Finding:
     model = shipped_model(target)
     learned = () if model is None else model.instruction_sets
     if own not in learned:
-        return Finding(
-            "prior",
-            "warning",
-            f"this CPU is {name}; the shipped cost model has learned from "
-            f"{', '.join(sorted(learned)) or 'no CPU'}",
+        known = ", ".join(sorted(learned)) or "no CPU"
+        text = f"this CPU is {name}; the shipped cost model has learned from {known}"
+        advice = (
             "it may choose worse in the first trials; droplet-ms pretrain learns from work "
-            "directories of this machine",
+            "directories of this machine"
         )
+        return Finding("prior", "warning", text, advice)
     return Finding("prior", "ok", f"this CPU is {name}, as the shipped cost model has learned from")
 
 
@@ -145,13 +126,11 @@ def _noise() -> Finding:
     load = os.getloadavg()[0]
     text = f"a fixed computation takes {spread:.0%} more or less, load {load:.1f}"
     if spread > NOISE_LIMIT:
-        return Finding(
-            "noise",
-            "warning",
-            text,
+        advice = (
             "end what else computes; winners are timed again in several processes, but a noisy "
-            "search finds less",
+            "search finds less"
         )
+        return Finding("noise", "warning", text, advice)
     return Finding("noise", "ok", text)
 
 
@@ -176,16 +155,11 @@ def noise(clock: Callable[[], float] = time.perf_counter) -> float:
 def free_space(directory: Path, subject: str) -> Finding:
     """Check that a directory is writable and has free space."""
     if not os.access(directory, os.W_OK):
-        return Finding(
-            subject, "fault", f"{directory} cannot be written", "choose another one, or its rights"
-        )
+        text = f"{directory} cannot be written"
+        return Finding(subject, "fault", text, "choose another one, or its rights")
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free in {directory}"
     if free < FREE_BYTES:
-        return Finding(
-            subject,
-            "warning",
-            text,
-            "make room: a full disk fails builds, and leaves a torn line in the database",
-        )
+        advice = "make room: a full disk fails builds, and leaves a torn line in the database"
+        return Finding(subject, "warning", text, advice)
     return Finding(subject, "ok", text)

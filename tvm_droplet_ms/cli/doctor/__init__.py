@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``droplet-ms doctor``."""
+"""The command ``droplet-ms doctor``: likely problems of this machine or of a work directory."""
 
 import argparse
 import json
 from typing import Any
 
-from .arguments import fail
+from ..arguments import fail
 
 
 def add_command(commands: Any) -> None:
@@ -30,7 +30,8 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.repair and options.work_dir is None:
         return fail("doctor", "--repair mends the directory of a run: name it")
-    from .diagnosis import examine_machine, examine_work_dir
+    from .machine import examine_machine
+    from .work_directory import examine_work_dir
 
     findings = []
     looks = [examine_machine()]
