@@ -280,8 +280,8 @@ def recorded(archive: Path) -> tuple[dict[int, float], list[tuple[int, float]]]:
     from tvm_ffi import structural_hash
 
     from tvm.s_tir.meta_schedule.database import JSONDatabase
+    from tvm_droplet_ms.session.records import RECORDS, WORKLOADS
     from tvm_droplet_ms.session.roofline import MachineRates, task_bound
-    from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS
 
     rates = MachineRates(168e9, (2**17, 2**20, 2**23, 2**26), (100e9, 60e9, 30e9, 15e9))
     with tempfile.TemporaryDirectory() as directory, tarfile.open(archive) as tar:

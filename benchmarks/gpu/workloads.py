@@ -100,7 +100,7 @@ def check_winner(folder: Path, workload: str, target: str, library: Path, compar
     """
     from tvm.s_tir import meta_schedule as ms
     from tvm_droplet_ms.measure.build import build_scheduled
-    from tvm_droplet_ms.session.torn_database import mend_torn_end
+    from tvm_droplet_ms.session.records import mend_torn_end
 
     # The search may have been stopped during a write.
     mend_torn_end(folder)

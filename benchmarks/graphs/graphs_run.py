@@ -14,11 +14,11 @@ from tvm.ir import GenericConst, IRModule
 from tvm_droplet_ms.design_space.native_vectors import register_floats
 from tvm_droplet_ms.frontends.imported import ImportedModel, check_inputs
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.session.errors import last_line
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.picks.picks import last_line
 from tvm_droplet_papers.graph import optimize
 from tvm_droplet_papers.graph.measured_search import LEVELS
 from tvm_droplet_papers.graph.pricing.workbench import Workbench

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tvm_droplet_ms.display.tables import align
 from tvm_droplet_ms.search_strategy.published.candidates import mean, valid_secs
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.session.records import RECORDS
 
 KINDS = {1: "1", 3: "2 or 3", math.inf: "more"}
 """The name of each kind of step, by its maximum number of changed decisions."""

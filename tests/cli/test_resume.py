@@ -11,7 +11,7 @@ import pytest
 
 from tvm_droplet_ms.cli import main, tune
 from tvm_droplet_ms.cli.manifest import FILE, RECORDS, ManifestError, read_manifest, run_kept
-from tvm_droplet_ms.session.torn_database import mend_torn_end
+from tvm_droplet_ms.session.records import mend_torn_end
 
 
 class Clock:

@@ -22,7 +22,7 @@ from tvm_droplet_ms.cli.doctor.work_directory import examine_work_dir
 from tvm_droplet_ms.cost_model import pretrained_model
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.session import cuda, database
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.session.records import RECORDS
 from tvm_droplet_ms.session.work_dir import open_work_dir
 
 

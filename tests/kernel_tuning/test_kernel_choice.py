@@ -11,8 +11,7 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.measure import TaskFailed
-from tvm_droplet_ms.session.records import FAILED_SECS, correct_times
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.session.records import FAILED_SECS, RECORDS, correct_times
 from tvm_droplet_ms.tuning.kernel import KernelError
 from tvm_droplet_ms.tuning.kernel.check.kernel_time import KernelTime
 from tvm_droplet_ms.tuning.kernel.check.verification import (

@@ -25,7 +25,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.measure import PromptRunner, TaskFailed, fast_measure
 from tvm_droplet_ms.measure.failures import MACHINERY_FAILURE
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.session.records import RECORDS
 from tvm_droplet_ms.tuning.kernel import KernelError, KernelInterrupted
 from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
 from tvm_droplet_ms.tuning.kernel.check import verification

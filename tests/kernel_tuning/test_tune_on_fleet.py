@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.session.torn_database import RECORDS
+from tvm_droplet_ms.session.records import RECORDS
 from tvm_droplet_ms.tuning.kernel import KernelError, choice, fleet, tune_kernel
 from tvm_droplet_ms.tuning.kernel.check import verification
 from tvm_droplet_ms.tuning.kernel.check.arguments import arguments_of, random_arrays

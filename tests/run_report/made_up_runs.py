@@ -9,7 +9,7 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS
+from tvm_droplet_ms.session.records import RECORDS, WORKLOADS
 
 
 def write_records(work_dir, rows):

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tvm_droplet_ms.session.torn_database import mend_torn_end
+from tvm_droplet_ms.session.records import mend_torn_end
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"

@@ -26,9 +26,9 @@ from tvm_droplet_ms.frontends.relax import import_relax
 from tvm_droplet_ms.model.bindings import weight_bytes
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.records import RECORDS, WORKLOADS, lost_records
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
-from tvm_droplet_ms.session.torn_database import RECORDS, WORKLOADS, lost_records
 from tvm_droplet_ms.session.work_dir import EXECUTABLE, RESULT, open_work_dir
 from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..session.torn_database import RECORDS, count_records
+from ..session.archive import replacing
+from ..session.records import RECORDS, count_records
 
 FILE = "command.json"
 
@@ -107,6 +108,5 @@ def _write(
 
 
 def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_suffix(".part")
-    partial.write_bytes(content)
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_bytes(content)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..session.torn_database import count_measured
+from ..session.records import count_measured
 from . import tune
 from .arguments import fail, minutes, trials
 from .manifest import FILE, ManifestError, read_manifest

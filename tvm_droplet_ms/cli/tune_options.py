@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..session.archive import READ_ERRORS, load_arrays
+from ..session.errors import first_line
 from .kernel import is_kernel
 
 if TYPE_CHECKING:
@@ -113,15 +115,12 @@ def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
     """
     if path is None:
         return None
-    from ..session.archive import READ_ERRORS, load_arrays  # Keep NumPy out of --help.
-
     try:
         with open(path, "rb") as file:
             arrays = load_arrays(file)
     except READ_ERRORS as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise OptionError(
-            f"--inputs {path!r} cannot be read: {first}; expected a file .npz of "
+            f"--inputs {path!r} cannot be read: {first_line(error)}; expected a file .npz of "
             "numpy.savez(FILE, NAME=array), with the names of the inputs"
         ) from error
     if not arrays:

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-FAILED_SECS = 1e10
-"""The time that TVM's ``AddToDatabase`` stores for a failed measurement (``add_to_database.cc``),
-in seconds."""
+from ..session.records import FAILED_SECS
 
 
 def median_secs(run_secs: Iterable[Any] | None) -> float:

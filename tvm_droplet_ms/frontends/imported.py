@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.ir import IRModule
 
 from ..model.bindings import shape_of_type, weight_bytes
-from ..session.errors import ModelError
+from ..session.errors import ModelError, first_line
 from .integer_inputs import IntegerUse, integer_uses
 
 Arrays = list[np.ndarray]
@@ -85,11 +85,6 @@ class Reference:
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
     rounding: float = 0.0
     with_moved_weights: Callable[[int], Run] | None = None
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its class if the message is empty."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip()[:300]
 
 
 def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:

@@ -8,9 +8,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 READ_ERRORS = (
     *(OSError, EOFError, ValueError, KeyError, NotImplementedError),
@@ -35,12 +36,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def load_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
+def load_arrays(file: IO[bytes]) -> "dict[str, np.ndarray]":
     """Read all arrays of a ``.npz`` file.
 
     Raises one of ``READ_ERRORS`` if the file is damaged or holds anything but arrays, such as
     Python objects.
     """
+    import numpy as np  # Commands that read no arrays start without it.
+
     loaded = np.load(file, allow_pickle=False)
     # np.load also reads a single array (.npy).
     if isinstance(loaded, np.ndarray):

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the database of a work directory, and names the faulty lines if TVM cannot open it."""
 
-import json
 import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from tvm_ffi import structural_hash
+
+from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
 from ..compat import fast_tune_contexts
 from ..design_space.matrix_tiles.tile_intrinsics import register_named
-from .archive import replacing
+from .errors import message_lines
 from .one_writer import only_writer
-from .torn_database import RECORDS, WORKLOADS, keep_time, mend_torn_end
+from .records import RECORDS, WORKLOADS, mend_torn_end, parse_line, read_lines, set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,24 @@ def writing_database(work_dir: str | os.PathLike[str]) -> Iterator[JSONDatabase]
         yield open_database(work_dir)
 
 
+def read_records(work_dir: str | os.PathLike[str]) -> list[tuple[int, TuningRecord]]:
+    """Read the records of a valid database, each with its position in the file.
+
+    ``Database.get_all_tuning_records`` would sort them by time.
+    """
+    workloads, records = (read_lines(Path(work_dir) / name) for name in (WORKLOADS, RECORDS))
+    mods = [Workload.from_json(parse_line(line)) for line in workloads]
+    return [
+        (position, TuningRecord.from_json(record, mods[workload]))
+        for position, (workload, record) in enumerate(map(parse_line, records))
+    ]
+
+
+def workload_hash(mod: IRModule) -> str:
+    """Hash a kernel's structure without its name; the hash is the same in every process."""
+    return f"{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
 _LINE_ERRORS = (ValueError, TypeError, LookupError, RuntimeError)
 """Errors of JSON, Python and TVM for a faulty line. Any other error is a bug in this check."""
 
@@ -95,7 +114,7 @@ def _explain(directory: Path) -> str | None:
             "restore the lines named, or move both files away, and run again."
         )
         return _message(workload_path, faults, len(workloads), advice)
-    lines = _lines(directory / RECORDS)
+    lines = read_lines(directory / RECORDS)
     faults = _faulty_records(lines, workloads)
     advice = (
         "Move the lines named to another file with droplet-ms doctor --repair, or delete them, or "
@@ -116,18 +135,9 @@ def set_faulty_records_aside(work_dir: str | os.PathLike[str]) -> int:
     directory = Path(work_dir)
     with fast_tune_contexts():
         workloads, damaged = _read_workloads(directory)
-        lines = _lines(directory / RECORDS)
-        faults = {} if damaged else _faulty_records(lines, workloads)
-    if not faults:
-        return 0
-    before = (directory / RECORDS).stat()
-    with (directory / f"{RECORDS}.damaged").open("ab") as aside:
-        aside.writelines(lines[number - 1] + b"\n" for number in faults)
-    with replacing(directory / RECORDS) as partial:
-        partial.write_bytes(
-            b"".join(line + b"\n" for number, line in enumerate(lines, 1) if number not in faults)
-        )
-    keep_time(directory / RECORDS, before)
+        faults = {} if damaged else _faulty_records(read_lines(directory / RECORDS), workloads)
+    if faults:
+        set_aside(directory, [number - 1 for number in faults])
     return len(faults)
 
 
@@ -135,9 +145,9 @@ def _read_workloads(directory: Path) -> tuple[dict[int, Workload], dict[int, str
     """The workloads by position, and the faults of the other lines by line number, from 1."""
     workloads: dict[int, Workload] = {}
     faults: dict[int, str] = {}
-    for number, line in enumerate(_lines(directory / WORKLOADS)):
+    for number, line in enumerate(read_lines(directory / WORKLOADS)):
         try:
-            workloads[number] = Workload.from_json(_parse(line))
+            workloads[number] = Workload.from_json(parse_line(line))
         except _LINE_ERRORS as error:
             faults[number + 1] = _reason(error)
     return workloads, faults
@@ -155,7 +165,7 @@ def _faulty_records(lines: Sequence[bytes], workloads: dict[int, Workload]) -> d
 
 
 def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
-    workload, record = _parse(line)
+    workload, record = parse_line(line)
     if workload not in workloads:
         raise ValueError(f"workload {workload} is not in database_workload.json")
     for sec in record[1] or []:
@@ -164,18 +174,9 @@ def _check_record(line: bytes, workloads: dict[int, Workload]) -> None:
     TuningRecord.from_json(record, workloads[workload])
 
 
-def _lines(path: Path) -> list[bytes]:
-    """The undecoded lines, so that invalid text is a fault of its own line only."""
-    return path.read_bytes().splitlines() if path.exists() else []
-
-
-def _parse(line: bytes) -> Any:
-    return json.loads(line.decode("utf-8"))
-
-
 def _reason(error: Exception) -> str:
     # TVM prints the whole record first, which is long.
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    lines = message_lines(error)
     reasons = [line for line in lines if line.startswith("The error is:")]
     return (reasons or lines)[-1][:300]
 

@@ -17,10 +17,9 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import valid_secs
 from .archive import replacing
-from .database import open_database
+from .database import open_database, read_records
 from .one_writer import SecondWriterError, only_writer
-from .records import read_records
-from .torn_database import RECORDS, WORKLOADS, lost_records, torn_ends
+from .records import RECORDS, WORKLOADS, lost_records, torn_ends
 from .work_dir import SETTINGS, read_settings
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from .archive import replacing
 from .errors import ModelError
 
 SETTINGS = "settings.json"
@@ -75,9 +76,8 @@ def _opened(directory: Path, target: Target, threads: int) -> Path:
         _check(path, settings)
     else:
         versions = {"versions": {"apache-tvm": tvm.__version__}}
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps(settings | versions, indent=1), encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(settings | versions, indent=1), encoding="utf-8")
     return directory
 
 

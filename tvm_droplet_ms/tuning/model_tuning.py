@@ -15,9 +15,9 @@ from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
 from ..session.database import open_database
-from ..session.errors import TooLateError
+from ..session.errors import TooLateError, last_line
+from ..session.records import mend_torn_end
 from ..session.stop import StopRequest
-from ..session.torn_database import mend_torn_end
 from ..session.work_dir import EXECUTABLE
 from .budget.ending import (
     CHOICE_SHARE,
@@ -38,7 +38,6 @@ from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
-from .picks.picks import last_line
 from .result import Latency, TuneResult
 from .run_context import RunContext
 from .schedules import MOST, keep_choice

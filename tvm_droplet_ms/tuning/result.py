@@ -15,8 +15,8 @@ import numpy as np
 
 from tvm.target import Target
 
-from ..frontends.imported import Arrays, InputSpec, first_line
-from ..session.errors import ModelError
+from ..frontends.imported import Arrays, InputSpec
+from ..session.errors import ModelError, first_line
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel, time_in_alternation

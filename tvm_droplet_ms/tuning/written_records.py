@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.s_tir.meta_schedule.task_scheduler import TaskScheduler
 
 from ..session.errors import ModelError
-from ..session.torn_database import count_records, lost_records
+from ..session.records import count_records, lost_records
 
 
 @derived_object

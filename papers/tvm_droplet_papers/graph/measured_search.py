@@ -15,10 +15,9 @@ from tvm.target import Target
 from tvm_droplet_ms.frontends.imported import ImportedModel, check_inputs
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.model.bindings import operator_name
-from tvm_droplet_ms.session.errors import ModelError
+from tvm_droplet_ms.session.errors import ModelError, last_line
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.check.output_check import EXACT_TOLERANCE, make_check
-from tvm_droplet_ms.tuning.picks.picks import last_line
 
 from .bench import Bench
 from .extraction.problem import Conversion

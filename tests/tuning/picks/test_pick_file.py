@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from tvm_droplet_ms.session.errors import last_line
 from tvm_droplet_ms.tuning.picks.pick_pace import COMPILED, FEWEST, SECS_PER_SAMPLE, SHARE, PickPace
 from tvm_droplet_ms.tuning.picks.pick_sampling import LEAST_DIFFERENCE, choose_different, difference
-from tvm_droplet_ms.tuning.picks.picks import FORMAT, PickFile, StoredPick, last_line
+from tvm_droplet_ms.tuning.picks.picks import FORMAT, PickFile, StoredPick
 
 FIRST = StoredPick("a", "{}", ((0, (1, 2)), (1, ())), (0.5, 0.25))
 SECOND = StoredPick("b", "[]", ((2, (3,)),), ())

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ...session.one_writer import SecondWriterError, only_writer
-from ...session.torn_database import RECORDS, WORKLOADS, count_records, mend_torn_end, torn_ends
+from ...session.records import RECORDS, WORKLOADS, count_records, mend_torn_end, torn_ends
 from .finding import Finding
 from .gpu import gpu_target
 from .machine import free_space, why_no_tvm

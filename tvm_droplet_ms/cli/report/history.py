@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...display.displays import EVENTS
-from ...session.torn_database import RECORDS, WORKLOADS
-
-FAILED_SECS = 1e10
-"""The time that TVM stores for a failure (``add_to_database.cc``)."""
+from ...session.records import FAILED_SECS, RECORDS, WORKLOADS, parse_line, read_lines
 
 _FIRST_FILES = ("settings.json", "command.json", WORKLOADS)
 """Files that a run writes before its first trial: its target, its command, its kernels."""
@@ -93,12 +90,11 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
     damaged.
     """
     path = Path(work_dir) / RECORDS
-    lines = path.read_bytes().splitlines() if path.exists() else []
     trials: dict[tuple[int, str], list[Trial]] = {}
     sketches: dict[str, int] = {}
-    for number, line in enumerate(lines):
+    for number, line in enumerate(read_lines(path)):
         try:
-            workload, ((insts, decisions), secs, target, *_) = json.loads(line)
+            workload, ((insts, decisions), secs, target, *_) = parse_line(line)
             if secs == []:
                 continue
             trial = _trial(insts, decisions, secs, sketches, number)

@@ -18,7 +18,8 @@ from ...compat.versions import package_version
 from ...display.state import shown_us
 from ...display.tables import shown_share
 from ...session.archive import replacing
-from ...session.torn_database import RECORDS, WORKLOADS
+from ...session.errors import last_line
+from ...session.records import RECORDS, WORKLOADS, parse_line, read_lines
 from ...session.work_dir import RESULT, SETTINGS
 from ...tuning.kernel.machine import MACHINE, flop_of
 from .curve import curve
@@ -57,7 +58,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
     tasks = read_history(work_dir)
     # With several workloads, the events of their kernels are mixed: leave them out.
-    is_one = len(tasks) == 1 and len(_lines(Path(work_dir) / WORKLOADS)) == 1
+    is_one = len(tasks) == 1 and len(read_lines(Path(work_dir) / WORKLOADS)) == 1
     events = read_events(work_dir) if is_one else None
     content = numbers_of(work_dir, tasks, events)
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
@@ -86,7 +87,7 @@ def numbers_of(
 ) -> dict[str, Any]:
     """The numbers of the page, for JSON. Raises ``ReportError`` if a file is damaged."""
     directory = Path(work_dir)
-    workloads, records = (_lines(directory / name) for name in (WORKLOADS, RECORDS))
+    workloads, records = (read_lines(directory / name) for name in (WORKLOADS, RECORDS))
     machine = _json(directory / MACHINE)
     peak, on = machine.get("peak_gflops"), target_names(tasks)
     return {
@@ -123,10 +124,6 @@ def _json(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
-
-
 def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Workload:
     """Read the workload of a task; errors name the file and the line."""
     path, number = directory / WORKLOADS, task.workload
@@ -134,11 +131,10 @@ def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Wor
         reason = f"it names workload {number}, and {path} has {len(lines)} lines"
         raise damaged_line(directory / RECORDS, task.trials[0].line, reason)
     try:
-        return Workload.from_json(json.loads(lines[number]))
+        return Workload.from_json(parse_line(lines[number]))
     # TVM raises errors of many types for an unreadable workload. The message quotes all of it.
     except Exception as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise damaged_line(path, number, said[-1][:300]) from error
+        raise damaged_line(path, number, last_line(error)) from error
 
 
 def _task(
@@ -182,7 +178,7 @@ def _argument(param: Any) -> str:
 
 def _schedule_as_python(line: bytes, workload: Workload) -> str:
     """The schedule of a record as Python code, or a comment that explains why it is unreadable."""
-    _, record = json.loads(line)
+    _, record = parse_line(line)
     try:
         return str(TuningRecord.from_json(record, workload).trace)
     except Exception as error:  # TVM raises errors of many types for an unreadable trace.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from ..extents import DeclaredInput, fits
-from ..imported import first_line
 from .inputs import deciding_inputs, true_inputs
 from .operators import UnknownExtent, UnsupportedNode, WrongExtent
 from .order import named

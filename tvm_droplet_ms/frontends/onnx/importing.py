@@ -17,10 +17,10 @@ from tvm.ir import IRModule
 from ...compat.quiet import without_lines
 from ...model.integers.integer_products import compute_in_integers
 from ...model.integers.products import count_products
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from ..byte_probe import rounds_to_bytes
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
-from ..imported import ImportedModel, check_inputs, first_line
+from ..imported import ImportedModel, check_inputs
 from .byte_products import with_exact_others
 from .given_inputs import declared_input, input_values, refusal
 from .in_place import mark_given, named_pairs, share_pasts

@@ -13,8 +13,9 @@ import numpy as np
 from tvm.ir import IRModule
 
 from ...measure.deviation import deviation
+from ...session.errors import first_line
 from ..byte_probe import rounds_to_bytes
-from ..imported import Arrays, Reference, Run, first_line
+from ..imported import Arrays, Reference, Run
 from .byte_products import has_lower_levels, with_exact_others
 from .halves import half_types, to_float32
 from .moved_weights import move_weights

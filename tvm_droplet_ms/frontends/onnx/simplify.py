@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from ...session.errors import first_line
 from .folding import fold_constants
 from .halves import half_types, to_float32
 from .inputs import bind_inputs
@@ -86,8 +87,7 @@ def _attempt(
     try:
         changed = step(model)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        notes.append(f"{failure}: {lines[0][:200]}")
+        notes.append(f"{failure}: {first_line(error)[:200]}")
         return model
     if [value.name for value in changed.graph.output] != outputs:
         notes.append(f"{failure}: outputs were lost")

@@ -7,8 +7,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ...session.errors import ModelError
-from ..imported import first_line
+from ...session.errors import ModelError, first_line
 from .constant_folding import constant
 from .converters import CONVERTERS
 from .loading import line_of

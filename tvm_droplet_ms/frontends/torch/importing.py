@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...model.decoding.in_place import give_away
-from ...session.errors import ModelError
-from ..imported import Arrays, ImportedModel, Reference, check_inputs, first_line
+from ...session.errors import ModelError, first_line
+from ..imported import Arrays, ImportedModel, Reference, check_inputs
 from ..relax import bind_shapes
 from .changed_state import merge_aliases, return_changes
 from .constant_folding import fold_constants

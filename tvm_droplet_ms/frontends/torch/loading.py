@@ -7,9 +7,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from ..extents import Shapes
-from ..imported import first_line
 from .open_extents import resized_examples
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from tvm import relax
 from tvm.ir import IRModule, load_json, save_json
 
-from ...frontends.imported import Arrays, Locate, Run, first_line
+from ...frontends.imported import Arrays, Locate, Run
 from ...model.bindings import array_of, constant
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from ...session.stop import StopRequest
 from ..compile.lowering import lower
 from ..model_kernels import ModelKernels

@@ -11,16 +11,9 @@ import numpy as np
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
-from ...frontends.imported import (
-    Arrays,
-    ImportedModel,
-    InputSpec,
-    Reference,
-    first_line,
-    run_reference,
-)
+from ...frontends.imported import Arrays, ImportedModel, InputSpec, Reference, run_reference
 from ...measure.deviation import element_scales, largest_deviation, moved_by_rounding, noise
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from ...session.given_inputs import given_values
 from ..compile.compiled_model import CompiledModel
 from ..compile.lowering import build, lower

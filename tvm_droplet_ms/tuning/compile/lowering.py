@@ -24,14 +24,13 @@ from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...compat.quiet import without_lines
 from ...design_space.dot_products.rounded_vectors import RoundVectors
 from ...design_space.matrix_tiles.kept_tiles import KeepTiles
-from ...frontends.imported import first_line
 from ...measure.prefetch.prefetch_weights import PrefetchWeights
 from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
 from ...model.residuals.overwrite import overwrite_residuals
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
-from ...session.errors import ModelError
+from ...session.errors import ModelError, first_line
 from .keep_nan import keep_nan
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel

@@ -12,8 +12,8 @@ from pathlib import Path
 from tvm.ir import IRModule
 from tvm.target import Target
 
-from ...session.records import workload_hash
-from ...session.torn_database import lost_records
+from ...session.database import workload_hash
+from ...session.records import lost_records
 from ...session.work_dir import EXECUTABLE, RESULT
 from .errors import KernelError, KernelInterrupted
 

@@ -18,8 +18,8 @@ from ...display.state import shown_us
 from ...measure.build import source_of
 from ...session.archive import replacing
 from ...session.cuda import why_no_device
+from ...session.database import workload_hash
 from ...session.library_file import LibraryFile
-from ...session.records import workload_hash
 from ...session.target import runs_on
 from ...session.work_dir import RESULT
 from .check.arguments import Argument

@@ -27,10 +27,10 @@ from ...search_strategy.stopping import Stop
 from ...session.cuda import device_name
 from ...session.errors import ModelError
 from ...session.one_writer import SecondWriterError, only_writer
+from ...session.records import mend_torn_end
 from ...session.stop import StopRequest
 from ...session.target import cpu_target, kernel_target, runs_on
 from ...session.threads import check_threads, worker_threads
-from ...session.torn_database import mend_torn_end
 from ...session.work_dir import begun_target, open_work_dir
 from .call import check_limits, module_of, refuse_empty
 from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance

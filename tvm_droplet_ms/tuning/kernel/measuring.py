@@ -30,9 +30,9 @@ from ...measure import fast_measure
 from ...measure.allocation import GivenArguments
 from ...search_strategy.history import is_unmeasured
 from ...search_strategy.published.candidates import is_for_target, mean, valid_secs
-from ...session.database import open_database
-from ...session.records import read_records
-from ...session.torn_database import count_records, lost_records
+from ...session.database import open_database, read_records
+from ...session.errors import last_line
+from ...session.records import count_records, lost_records
 from .check.arguments import arguments_of
 from .check.verification import Verifier
 from .choice import Choice, Chosen
@@ -141,7 +141,7 @@ class KernelRun:
                     **measure,
                 )
         except ScheduleError as error:
-            last = str(error).strip().splitlines()[-1].removeprefix("Error message: ")
+            last = last_line(error).removeprefix("Error message: ")
             raise KernelError(
                 f"{self._name} has no design space: TVM's rules fail for it ({last[:150]}); write "
                 "its parts as kernels of their own"

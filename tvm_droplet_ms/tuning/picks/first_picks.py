@@ -21,11 +21,12 @@ from ...model.kernels.kernel_pass import why_not_schedulable
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import PriorLike
+from ...session.errors import last_line
 from ...session.roofline import MachineRates, task_bound
 from .pick_pace import HEAVY_SHARE, LEAST, MOST, PickPace, weighing
 from .pick_sampling import PickRequest
 from .pick_workers import LocalSampler, Models, PickWorkers
-from .picks import FirstPick, FirstPicks, PickFile, StoredPick, last_line, restore, task_key
+from .picks import FirstPick, FirstPicks, PickFile, StoredPick, restore, task_key
 from .plain_schedule import plain_schedule
 
 AHEAD = 4

@@ -31,12 +31,13 @@ from ...measure.failures import is_machinery_failure
 from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.published.candidates import mean, valid_secs
+from ...session.errors import last_line
 from ...session.roofline import MachineRates, task_bound
 from ...session.stop import StopRequest
 from .pick_pace import MOST, weighing
 from .pick_sampling import PickRequest
 from .pick_workers import PickWorkers
-from .picks import FirstPick, FirstPicks, PickFile, last_line, task_key
+from .picks import FirstPick, FirstPicks, PickFile, task_key
 
 MEASURED = 3
 """The number of best predicted schedules of a kernel to measure."""
@@ -92,7 +93,7 @@ def measure_finalists(
     inputs, running = [], []
     for entry, result in zip(entries, built, strict=True):
         if result.artifact_path is None:
-            failures[_reason(result.error_msg)] += 1
+            failures[last_line(result.error_msg or "no time")[:200]] += 1
             if is_machinery_failure(result.error_msg):
                 unfinished.add(entry.task)
             continue
@@ -104,7 +105,7 @@ def measure_finalists(
         timed = future.result()
         secs = valid_secs(timed.run_secs)
         if not secs:
-            failures[_reason(timed.error_msg)] += 1
+            failures[last_line(timed.error_msg or "no time")[:200]] += 1
             if is_machinery_failure(timed.error_msg):
                 unfinished.add(entry.task)
             continue
@@ -133,11 +134,6 @@ def _entries(place: int, task: Finalists) -> list[_Entry]:
     unscheduled = Schedule(task.mod, debug_mask="none")
     found.setdefault(structural_hash(task.mod), _Entry(place, unscheduled.trace, unscheduled.mod))
     return list(found.values())
-
-
-def _reason(message: object) -> str:
-    lines = str(message or "no time").strip().splitlines()
-    return lines[-1][:200]
 
 
 @dataclass

@@ -27,7 +27,8 @@ from ...search_strategy.logger import logger
 from ...search_strategy.prior import CostModelPrior
 from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decisions import Sketch, SpacePoint
-from .picks import FirstPick, last_line
+from ...session.errors import last_line
+from .picks import FirstPick
 from .plain_schedule import plain_schedule
 
 KEPT = 8

@@ -8,7 +8,6 @@ task.
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from ...cost_model.training_data import target_text
 from ...design_space.matrix_tiles.tile_intrinsics import register_named
 from ...search_strategy.logger import logger
 from ...search_strategy.published.decisions import SpacePoint
+from ...session.errors import last_line
 
 NAMED = 3
 """The maximum number of tasks that a note names."""
@@ -135,15 +135,6 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
         logger.info("a first pick no longer replays and is made anew: %s", last_line(error))
         return None
     return FirstPick(mod, schedule.trace, stored.points, stored.predicted, stored.secs)
-
-
-def last_line(error: Exception) -> str:
-    """Return the last line of an error's message: TVM puts the whole schedule before it.
-
-    Errors from this package's workers start with their class name, which is removed.
-    """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return re.sub(r"^tvm_droplet_ms\.[\w.]+: ", "", lines[-1])[:300]
 
 
 class PickFile:

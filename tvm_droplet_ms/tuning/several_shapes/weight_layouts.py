@@ -29,12 +29,12 @@ from ...search_strategy.published.decision_kinds import PERFECT_TILE
 from ...search_strategy.published.decisions import SpacePoint
 from ...search_strategy.published.neighborhood import Point
 from ...session.database import open_database
+from ...session.errors import last_line
 from ...session.stop import StopRequest
 from ..experience.strategy import DRAWN
 from ..kernel_tuner import KernelTuner
 from ..model_kernels import ModelKernels
 from ..picks.first_picks import is_tunable
-from ..picks.picks import last_line
 from ..schedules import NEAR, by_workload, is_made_up, timed_records, workloads_of
 
 logger = logging.getLogger(__name__)

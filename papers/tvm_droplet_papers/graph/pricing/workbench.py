@@ -17,8 +17,9 @@ from tvm_droplet_ms.cost_model.training_data import target_text
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.search_strategy import DropletStrategy
 from tvm_droplet_ms.session.database import open_database
+from tvm_droplet_ms.session.errors import last_line
+from tvm_droplet_ms.session.records import mend_torn_end
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.session.torn_database import mend_torn_end
 from tvm_droplet_ms.tuning.budget.priorities import Priorities
 from tvm_droplet_ms.tuning.check.diagnosis import SearchClock, without_wrong_schedules
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
@@ -26,7 +27,6 @@ from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.experience.strategy import model_strategy
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.picks.picks import last_line
 from tvm_droplet_ms.tuning.run_context import RunContext
 from tvm_droplet_ms.tuning.schedules import best_records, count_trials
 

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ....compat.patch import Attribute, Patch
+from ....session.errors import last_line
 from ..inputs import deciding_inputs
 from ..order import reads
 from .folding import as_array, fold_node
@@ -21,7 +22,7 @@ from .functions import expand_function, is_better_expanded
 from .nodes.domains import OTHER_DOMAINS, converter_of_domain
 from .nodes.table import converters
 from .operands import StringValues, UnknownExtent, UnsupportedNode, WrongExtent
-from .wording import last_line, shown
+from .wording import shown
 
 _DOMAINS = ("", "ai.onnx", *OTHER_DOMAINS)
 """The domains of supported operators."""
