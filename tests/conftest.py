@@ -10,11 +10,8 @@ import pytest
 
 # `benchmarks` and `papers` may not be installed. At the end, so that what is installed is tested.
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT), str(ROOT / "papers")]
-# Programs that tests start find it there, too.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "papers")])
-)
+PATHS = [str(ROOT), str(ROOT / "papers"), str(Path(__file__).with_name("started"))]
+sys.path += PATHS
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.
@@ -29,6 +26,15 @@ def pytest_configure(config):
     """
     if getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = "0"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def paths_of_programs():
+    """Programs that tests start find the same, and no PyTorch."""
+    paths = [os.environ.get("PYTHONPATH", ""), *PATHS[1:]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -23,7 +23,10 @@ def run(program: str, *arguments: str) -> str:
     """Output of a program run in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), os.environ["PYTHONPATH"]]),
+        },
         capture_output=True,
         text=True,
         timeout=120,

@@ -35,7 +35,8 @@ def tiny_matmul():
 
 def start(*arguments):
     """A process that takes signals, also where the tests run in a background job."""
-    folders = [str(Path(tvm_droplet_ms.__file__).parents[1]), str(Path(__file__).parent)]
+    package = Path(tvm_droplet_ms.__file__).parents[1]
+    folders = [str(package), str(Path(__file__).parent), os.environ["PYTHONPATH"]]
     return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"},

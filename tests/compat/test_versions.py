@@ -74,7 +74,7 @@ def test_import_fails_with_crashing_versions(tmp_path):
         "finally:\n"
         "    print('tvm' in sys.modules, 'tvm_ffi' in sys.modules)\n"
     )
-    path = os.pathsep.join([str(tmp_path), str(package)])
+    path = os.pathsep.join([str(tmp_path), str(package), os.environ["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": path},

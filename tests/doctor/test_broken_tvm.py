@@ -18,7 +18,8 @@ def doctor(folder, *arguments, as_module=False):
     script = folder / "droplet-ms"
     script.write_text(PROGRAM)
     program = ["-m", "tvm_droplet_ms"] if as_module else [str(script)]
-    path = os.pathsep.join([str(folder), str(Path(tvm_droplet_ms.__file__).parents[1])])
+    package = Path(tvm_droplet_ms.__file__).parents[1]
+    path = os.pathsep.join([str(folder), str(package), os.environ["PYTHONPATH"]])
     return subprocess.run(
         [sys.executable, *program, "doctor", *arguments],
         env={**os.environ, "PYTHONPATH": path},

@@ -49,11 +49,12 @@ class Run:
         self._output = (directory / "output.txt").open("ab")
         self.temporary = directory / "temporary"
         self.temporary.mkdir(exist_ok=True)
+        package = Path(tvm_droplet_ms.__file__).parents[1]
         self._process = subprocess.Popen(
             [sys.executable, small_network.__file__, str(directory), "1000"],
             env={
                 **os.environ,
-                "PYTHONPATH": str(Path(tvm_droplet_ms.__file__).parents[1]),
+                "PYTHONPATH": os.pathsep.join([str(package), os.environ["PYTHONPATH"]]),
                 "OMP_NUM_THREADS": "1",
                 "TMPDIR": str(self.temporary),
             },

@@ -213,7 +213,10 @@ def run_tests(root: Path, paths: list[str]) -> tuple[int, str]:
         status = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths],
             cwd=root,
-            env={**os.environ, "PYTHONPATH": str(root / "python")},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(root / "python"), os.environ["PYTHONPATH"]]),
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
             timeout=300,
