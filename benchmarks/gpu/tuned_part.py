@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def tune(args: argparse.Namespace) -> None:
     """Tune the workload of the arguments, with the database in ``WORK/WORKLOAD-STRATEGY``."""
     from tvm.s_tir import meta_schedule as ms
-    from tvm_droplet_ms.display.progress import quiet_tvm
+    from tvm_droplet_ms.display.phases import quiet_tvm
 
     names = {"workload": args.workload, "strategy": args.strategy, "seed": args.seed}
     rows = Rows(args.out, {**card(), **names})

@@ -13,7 +13,7 @@ from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.design_space.native_vectors import vectors_as_sampled
-from tvm_droplet_ms.display.progress import quiet_tvm
+from tvm_droplet_ms.display.phases import quiet_tvm
 from tvm_droplet_ms.measure import fast_start
 
 PASSES = 7

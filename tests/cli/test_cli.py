@@ -11,32 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import numpy as np
 import pytest
 
 from tvm import te
-from tvm.ir import IRModule
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms import DropletStrategy, cli, open_database
-from tvm_droplet_ms.cli.demo import kernels
-from tvm_droplet_ms.cli.demo import run as demo_run
-from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import PromptRunner, build_scheduled
+from tvm_droplet_ms import DropletStrategy, cli, open_database, search_strategy
+from tvm_droplet_ms.cli import demo
+from tvm_droplet_ms.measure import PromptRunner
+from tvm_droplet_ms.tuning import kernel as tuning_kernel
+from tvm_droplet_ms.tuning.kernel import measuring
 
 N = 32
-
-
-def _matmul() -> IRModule:
-    return IRModule({"main": te.create_prim_func(te_workload.matmul(N, N, N))})
-
-
-def _sum() -> IRModule:
-    """A module with the signature of ``_matmul`` but a different result."""
-    a, b = (te.placeholder((N, N), name=name) for name in "ab")
-    c = te.compute((N, N), lambda i, j: a[i, j] + b[i, j], name="c")
-    return IRModule({"main": te.create_prim_func([a, b, c])})
 
 
 # ---- Arguments ----
@@ -56,10 +43,10 @@ def test_closed_stdout_exits_quietly() -> None:
 
 
 def test_other_broken_pipe_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_a_pipe(**_: Any) -> None:
+    def break_a_pipe(*_: Any) -> None:
         raise BrokenPipeError("of a worker")
 
-    monkeypatch.setattr(demo_run, "run_demo", break_a_pipe)
+    monkeypatch.setattr(demo, "_tune", break_a_pipe)
     with pytest.raises(BrokenPipeError, match="of a worker"):
         cli.main(["demo"])
 
@@ -80,41 +67,41 @@ def test_demo_rejects_too_few_trials(trials: str, capsys: pytest.CaptureFixture[
     assert f"{trials!r} is not a number of trials" in capsys.readouterr().err
 
 
-def test_demo_receives_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(demo_run, "run_demo", lambda **options: calls.append(options))
-    assert cli.main(["demo", "--trials", "8", "--seed", "3", "--work-dir", "x", "--verbose"]) == 0
-    expected = {"trials": 8, "seed": 3, "work_dir": "x", "verbose": True, "profile": False}
-    assert calls == [expected]
+
+    def refuse(_kernel: object, **options: Any) -> None:
+        calls.append(options)
+        raise tuning_kernel.KernelError("seen")
+
+    monkeypatch.setattr(tuning_kernel, "tune_kernel", refuse)
+    assert cli.main(["demo", "--trials", "8", "--seed", "3", "--work-dir", "x"]) == 1
+    (options,) = calls
+    expected = {"trials": 8, "seed": 3, "work_dir": Path("x/matmul"), "name": "matmul"}
+    assert {name: options[name] for name in expected} == expected
 
 
 def test_demo_reports_bad_work_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "database_workload.json").write_text("torn\n")
-    (tmp_path / "database_tuning_record.json").write_text("")
+    folder = tmp_path / "matmul"
+    folder.mkdir()
+    (folder / "database_workload.json").write_text("torn\n")
+    (folder / "database_tuning_record.json").write_text("")
     assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 1
     assert "database_workload.json" in capsys.readouterr().err
-    below = tmp_path / "database_workload.json" / "below"
+    below = folder / "database_workload.json" / "below"
     assert cli.main(["demo", "--work-dir", str(below)]) == 1
     assert str(below.parent) in capsys.readouterr().err
 
 
 def test_demo_is_the_only_writer_of_its_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with filelock.FileLock(tmp_path / ".lock"):
+    (tmp_path / "matmul").mkdir()
+    with filelock.FileLock(tmp_path / "matmul" / ".lock"):
         assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 1
     assert "another process tunes in" in capsys.readouterr().err
-    (tmp_path / "database_tuning_record.json").write_text("[0, [to")
-
-    def look(*_: object) -> None:
-        assert (tmp_path / "database_tuning_record.json").read_text() == ""
-        with pytest.raises(filelock.Timeout), filelock.FileLock(tmp_path / ".lock", timeout=0):
-            pass
-
-    monkeypatch.setattr(demo_run, "_run", look)
-    assert cli.main(["demo", "--work-dir", str(tmp_path)]) == 0
 
 
 # ---- The demo ----
@@ -131,27 +118,26 @@ def test_demo_rejects_other_systems_than_linux(
 def test_demo_tunes_with_the_defaults_unless_trials_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(demo_run, "DropletStrategy", dict)
-    assert demo_run._strategy(64) == demo_run._strategy(16) == {"explore_trials": None}
-    assert demo_run._strategy(4) == {"explore_trials": 2}
+    explored: list[int | None] = []
 
+    def refuse(_kernel: object, strategy: dict[str, int | None], **_options: object) -> None:
+        explored.append(strategy["explore_trials"])
+        raise tuning_kernel.KernelError("seen")
 
-def test_check_outputs_rejects_wrong_kernel() -> None:
-    target = host_target()
-    right, wrong = (build_scheduled(mod, target) for mod in (_matmul(), _sum()))
-    arrays = [np.ones((N, N), dtype=np.float32) for _ in range(3)]
-    kernels.check_outputs("matmul", [right, right], arrays)
-    with pytest.raises(kernels.DemoError, match="matmul: the output of a tuned"):
-        kernels.check_outputs("matmul", [right, wrong], arrays)
+    monkeypatch.setattr(tuning_kernel, "tune_kernel", refuse)
+    monkeypatch.setattr(search_strategy, "DropletStrategy", dict)
+    for trials in (64, 16, 4):
+        assert cli.main(["demo", "--trials", str(trials)]) == 1
+    assert explored == [None, None, 2]
 
 
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the demo tune one small kernel in small batches."""
-    kernel = kernels.Kernel("small", _matmul(), ((N, N), (N, N), (N, N)), 2 * N**3)
+    kernel = te.create_prim_func(te_workload.matmul(N, N, N))
     strategy = functools.partial(DropletStrategy, explore_trials=2)
-    monkeypatch.setattr(demo_run, "demo_kernels", lambda: [kernel])
-    monkeypatch.setattr(demo_run, "DropletStrategy", strategy)
+    monkeypatch.setattr(demo, "demo_kernels", lambda: {"small": kernel})
+    monkeypatch.setattr(search_strategy, "DropletStrategy", lambda **_: strategy())
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -159,11 +145,11 @@ def test_demo_tunes_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert cli.main(["demo", "--trials", "4", "--work-dir", str(tmp_path)]) == 0
     first = capsys.readouterr().out
     assert _trials_of(first, "small") == (2, 2)
-    assert len(open_database(tmp_path)) == 4
-    # The records count as exploration, so the second run descends at once.
-    assert cli.main(["demo", "--trials", "2", "--work-dir", str(tmp_path)]) == 0
-    assert _trials_of(capsys.readouterr().out, "small") == (0, 2)
-    assert len(open_database(tmp_path)) == 6
+    assert len(open_database(tmp_path / "small")) == 4
+    # The trials and the exploration of the first run count.
+    assert cli.main(["demo", "--trials", "6", "--work-dir", str(tmp_path)]) == 0
+    assert _trials_of(capsys.readouterr().out, "small") == (2, 4)
+    assert len(open_database(tmp_path / "small")) == 6
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -179,9 +165,9 @@ def test_demo_reports_first_build_error(
             pass
 
     nothing = {"builder": NothingBuilds(), "runner": PromptRunner()}
-    monkeypatch.setattr(demo_run, "fast_measure", lambda target: nothing)
+    monkeypatch.setattr(measuring, "fast_measure", lambda *_, **__: nothing)
     assert cli.main(["demo", "--trials", "4", "--work-dir", str(tmp_path)]) == 1
-    assert "the first error: the compiler is out of ink" in capsys.readouterr().err
+    assert "all 4 failed; the first: the compiler is out of ink" in capsys.readouterr().err
 
 
 def _trials_of(output: str, kernel: str) -> tuple[int, int]:
@@ -207,8 +193,8 @@ def _start_demo(*arguments: str) -> subprocess.Popen[str]:
     [
         "trials each",
         # The signal arrives inside TVM's C++, where a KeyboardInterrupt would crash the process.
-        pytest.param("exploring for", marks=pytest.mark.slow),
-        pytest.param("descending from", marks=pytest.mark.slow),
+        pytest.param("matmul: explore", marks=pytest.mark.slow),
+        pytest.param("matmul: descend", marks=pytest.mark.slow),
     ],
 )
 def test_interrupted_demo_prints_how_to_continue(line: str, tmp_path: Path) -> None:
@@ -220,7 +206,7 @@ def test_interrupted_demo_prints_how_to_continue(line: str, tmp_path: Path) -> N
     output = process.stdout.read()
     assert process.wait() == 130
     assert f"droplet-ms demo --work-dir {tmp_path}" in output
-    open_database(tmp_path)
+    open_database(tmp_path / "matmul")
 
 
 @pytest.mark.slow
@@ -231,4 +217,3 @@ def test_whole_demo_in_its_own_process(tmp_path: Path) -> None:
     for kernel in ("matmul", "conv2d_3x3"):
         explored, descended = _trials_of(output, kernel)
         assert explored >= 4 and explored + descended == 8
-    assert "wall time" in output

@@ -47,10 +47,13 @@ def odd(request, tmp_path):
     ids=" ".join,
 )
 def test_what_is_no_directory_of_a_run(command, odd, tmp_path, capsys, monkeypatch):
-    from tvm_droplet_ms.cli.demo import run as demo_run
     from tvm_droplet_ms.cli.doctor import machine
+    from tvm_droplet_ms.tuning.kernel import KernelError, kernel_run
 
-    monkeypatch.setattr(demo_run, "_run", lambda *_: None)
+    def tune_nothing(*_):
+        raise KernelError("nothing is measured")
+
+    monkeypatch.setattr(kernel_run.KernelRun, "tune", tune_nothing)
     monkeypatch.setattr(machine, "examine_machine", lambda: iter(()))
     places = {"ODD": str(odd), "OUT": str(tmp_path / "out")}
     status = main([places.get(word, word) for word in command])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the phases that ``DropletStrategy`` logs, without showing its log."""
+"""The logs of a run: phases that ``DropletStrategy`` reports, and a console without TVM's."""
 
 import logging
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from ..search_strategy.log import SearchProgress
 from ..search_strategy.logger import logger
 from .state import TaskState
+
+_TVM_LOGGER = "tvm.s_tir.meta_schedule"
 
 
 class _PhaseHandler(logging.Handler):
@@ -45,3 +47,21 @@ def followed_phases(task: TaskState) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
+
+
+@contextmanager
+def quiet_tvm() -> Iterator[None]:
+    """Keep MetaSchedule's next run from printing its tables and logs to the console.
+
+    They still go to the files in ``<work_dir>/logs``, and warnings still go to the console. A run
+    gives its console handler the level of TVM's logger, then sets the logger to ``DEBUG``
+    (``create_loggers`` in ``meta_schedule/logging.py``). So enter this context for each run. On
+    exit, the logger gets its previous level back.
+    """
+    logger_of_tvm = logging.getLogger(_TVM_LOGGER)
+    level = logger_of_tvm.level
+    logger_of_tvm.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger_of_tvm.setLevel(level)

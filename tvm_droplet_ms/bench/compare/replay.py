@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ...design_space.native_vectors import vectors_as_sampled
-from ...display.progress import quiet_tvm
+from ...display.phases import quiet_tvm
 from ...measure import fast_start
 from ..definitions import definition_of
 from ..space import Space

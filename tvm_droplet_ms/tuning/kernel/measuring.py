@@ -23,8 +23,7 @@ from ...compat import fast_tune_contexts
 from ...design_space.sound_space import sound_space
 from ...display import ProgressCallback, RunState, TaskState, run_display
 from ...display.displays import Progress
-from ...display.phases import followed_phases
-from ...display.progress import quiet_tvm
+from ...display.phases import followed_phases, quiet_tvm
 from ...display.state import shortened
 from ...measure import fast_measure
 from ...measure.allocation import GivenArguments
