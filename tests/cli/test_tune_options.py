@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.cli import kernel, main, tune
-from tvm_droplet_ms.cli.tune_options import OptionError, read_inputs
+from tvm_droplet_ms.cli.options import OptionError, read_inputs
 from tvm_droplet_ms.session.errors import ModelError
 
 

@@ -61,36 +61,68 @@ def stop_gain(text: str) -> float | str | None:
     return share
 
 
-def shape(text: str) -> tuple[str, tuple[int, ...] | list[tuple[int, ...]]]:
-    """Parse one shape of an input, "x=1,3", or several, "x=1,3|2,3". For ``type=``."""
-    name, equals, written = text.rpartition("=")
-    shapes = [_extents(each) for each in written.split("|")]
-    if not name or not equals or any(extent < 0 for each in shapes for extent in each):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no shape: expected a name and extents, such as x=1,3,224,224, "
-            "or several with | between them"
-        )
-    return name, shapes[0] if len(shapes) == 1 else shapes
+def _named(
+    parse: Callable[[str], Any], separator: str, expected: str
+) -> Callable[[str], tuple[str, Any]]:
+    """Make a parser of a name and a value, "name=value", or a list of values with a separator.
+
+    ``expected``: end of the error message.
+    """
+
+    def read(text: str) -> tuple[str, Any]:
+        name, equals, written = text.rpartition("=")
+        try:
+            values = [parse(each) for each in written.split(separator)]
+        except ValueError:
+            values = []
+        if not name or not equals or not values:
+            raise argparse.ArgumentTypeError(f"{text!r} {expected}")
+        return name, values[0] if len(values) == 1 else values
+
+    return read
+
+
+def _extent(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
 
 
 def _extents(text: str) -> tuple[int, ...]:
-    """The extents of a shape; a single -1 if an extent is not an integer."""
+    return tuple(map(_extent, text.split(","))) if text else ()
+
+
+def _number(text: str) -> float | int:
     try:
-        return tuple(int(extent) for extent in text.split(",")) if text else ()
+        return int(text)
     except ValueError:
-        return (-1,)
+        return float(text)
 
 
-def dim(text: str) -> tuple[str, int | list[int]]:
-    """Parse one value of a symbolic extent, "width=320", or several, "width=320|640"."""
-    name, equals, written = text.rpartition("=")
-    values = [int(each) if each.isdecimal() else -1 for each in written.split("|")]
-    if not name or not equals or any(value < 0 for value in values):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no extent: expected a name and a whole number, such as width=320, or "
-            "several with | between them"
-        )
-    return name, values[0] if len(values) == 1 else values
+def _word(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+_SEVERAL = "or several with | between them"
+
+shape = _named(
+    _extents, "|", f"is no shape: expected a name and extents, such as x=1,3,224,224, {_SEVERAL}"
+)
+dim = _named(
+    _extent,
+    "|",
+    f"is no extent: expected a name and a whole number, such as width=320, {_SEVERAL}",
+)
+constant = _named(
+    _number, ",", "is no value of an input: expected a name and numbers, such as sr=16000"
+)
+in_place = _named(
+    _word,
+    "=",
+    "is no pair of an input and an output: expected two names, such as past_key_values.*=present.*",
+)
 
 
 def shares(text: str) -> list[float]:
@@ -104,38 +136,6 @@ def shares(text: str) -> list[float]:
             f"{text!r} are no shares: expected a positive number for each shape, such as 3,1"
         )
     return parsed
-
-
-def constant(text: str) -> tuple[str, float | int | list[float | int]]:
-    """Parse the value of an input, "sr=16000" or "x=1,2". For ``type=`` of an argument."""
-    name, equals, written = text.rpartition("=")
-    try:
-        values = [_number(value) for value in written.split(",")]
-    except ValueError:
-        values = []
-    if not name or not equals or not values:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no value of an input: expected a name and numbers, such as sr=16000"
-        )
-    return name, values[0] if len(values) == 1 else values
-
-
-def in_place(text: str) -> tuple[str, str]:
-    """Parse an input and an output, "past=present". For ``type=`` of an argument."""
-    name, _, output = text.rpartition("=")
-    if not name or not output:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no pair of an input and an output: expected two names, such as "
-            "past_key_values.*=present.*"
-        )
-    return name, output
-
-
-def _number(text: str) -> float | int:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
 
 
 def fail(command: str, reason: object) -> int:

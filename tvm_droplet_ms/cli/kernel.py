@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .arguments import fail
+from .options import MODELS, arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,17 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tvm.ir import IRModule
-
-MODELS = (".onnx", ".pt2")
-"""Suffixes of model files."""
-
-DEFAULT_TRIALS = 64
-"""The default number of trials of a kernel: one batch in TVM."""
-
-
-def is_kernel(text: str) -> bool:
-    """True if an argument names a kernel: a workload, a function or a saved module."""
-    return Path(text).suffix not in MODELS
 
 
 def find_kernel(text: str) -> "IRModule":
@@ -80,27 +70,10 @@ def tune_one(
     """Tune a kernel with the options of ``droplet-ms tune``; returns the exit status."""
     from ..tuning.kernel import KernelError, KernelInterrupted, tune_kernel
 
-    # Work directories of earlier versions store neither a target nor a tracker.
-    target = getattr(options, "target", None)
     try:
-        kernel: Any = find_kernel(options.model)
-        result = tune_kernel(
-            kernel,
-            target="auto" if target is None else target,
-            threads=options.threads,
-            trials=DEFAULT_TRIALS if options.trials is None else options.trials,
-            time_budget_s=60.0 * minutes_left,
-            stop=options.stop,
-            patience=options.patience,
-            target_latency_us=options.target_us,
-            inputs=inputs,
-            work_dir=options.work_dir,
-            tracker=getattr(options, "tracker", None),
-            key=getattr(options, "key", None),
-            name=options.model,
-            progress=None if options.quiet else "auto",
-            seed=options.seed,
-        )
+        given = arguments_of("tune_kernel", options)
+        given |= {"time_budget_s": 60.0 * minutes_left, "inputs": inputs, "name": options.model}
+        result = tune_kernel(find_kernel(options.model), **given)
     except KernelInterrupted as error:
         print(f"droplet-ms {options.command}: {error}", file=sys.stderr)
         return 130

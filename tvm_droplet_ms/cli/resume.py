@@ -9,8 +9,12 @@ from typing import Any
 
 from ..session.records import count_measured
 from . import tune
-from .arguments import fail, minutes, trials
+from .arguments import fail
 from .manifest import FILE, ManifestError, read_manifest
+from .options import OPTIONS
+
+_OWN = ("minutes", "trials", "json", "quiet")
+"""The options of ``droplet-ms tune`` that may be changed."""
 
 LEAST_MINUTES = 0.01
 """The minimum budget of a resumed run in minutes. It still checks a kernel's best schedules."""
@@ -22,13 +26,13 @@ def add_command(commands: Any) -> None:
         "resume",
         help="go on with a run of droplet-ms tune",
         description="Go on with the last droplet-ms tune of a directory, with its options, and "
-        "what is left of its minutes and trials. No schedule is measured again.",
+        "what is left of its minutes and trials. No schedule is measured again. Minutes and trials "
+        "that are given here count for all runs together.",
     )
     resume.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
-    resume.add_argument("--minutes", type=minutes, help="minutes of all runs together")
-    resume.add_argument("--trials", type=trials, help="trials of all runs together")
-    resume.add_argument("--json", action="store_true", default=None, help="print JSON")
-    resume.add_argument("--quiet", action="store_true", default=None, help="print no progress")
+    for option in OPTIONS:
+        if option.name in _OWN:
+            option.add_to(resume, default=None)
     resume.set_defaults(run=_run)
 
 
@@ -40,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     except (ManifestError, OSError) as error:
         return fail("resume", error)
     kept.command, kept.work_dir = options.command, options.work_dir
-    for name in ("minutes", "trials", "json", "quiet"):
+    for name in _OWN:
         if getattr(options, name) is not None:
             setattr(kept, name, getattr(options, name))
     budget = kept.minutes
@@ -61,14 +65,16 @@ def _kept(options: Mapping[str, Any], path: Path) -> argparse.Namespace:
     """
     if not isinstance(options.get("model"), str):
         raise ManifestError(f"{path} is damaged: it names no model; run droplet-ms tune again")
-    parser = argparse.ArgumentParser()
-    tune.add_command(parser.add_subparsers())
-    kept = argparse.Namespace(**{**vars(parser.parse_args(["tune", "dense"])), **options})
-    for name, kind, least in (("minutes", float, 0.0), ("threads", int, 1), ("seed", int, None)):
-        value = getattr(kept, name)
-        is_right = isinstance(value, int if kind is int else int | float)
-        if not is_right or (least is not None and not value >= least):
+    defaults = {option.name: option.default for option in OPTIONS}
+    kept = argparse.Namespace(**{**defaults, **options})
+    for option in OPTIONS:
+        value, parse = getattr(kept, option.name), option.settings.get("type")
+        if parse is None or value == option.default or isinstance(value, list):
+            continue
+        try:
+            parse(str(value).lower())
+        except (argparse.ArgumentTypeError, ValueError) as error:
             raise ManifestError(
-                f"{path} is damaged: {name} is {value!r}; run droplet-ms tune again"
-            )
+                f"{path} is damaged: {option.name} is {value!r}; run droplet-ms tune again"
+            ) from error
     return kept

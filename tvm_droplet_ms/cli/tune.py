@@ -13,25 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import SecondWriterError, only_writer
-from .arguments import (
-    StandardError,
-    concerns,
-    constant,
-    dim,
-    ending_at_once,
-    fail,
-    in_place,
-    minutes,
-    positive,
-    seed,
-    shape,
-    shares,
-    stop_gain,
-    trials,
-)
-from .kernel import hand_over, is_kernel, tune_one
+from .arguments import StandardError, concerns, ending_at_once, fail
+from .kernel import hand_over, tune_one
 from .manifest import ManifestError, run_kept
-from .tune_options import OptionError, by_bucket, check_options, read_inputs, trials_left
+from .options import OPTIONS, OptionError, arguments_of, check_options, is_kernel, read_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,119 +53,8 @@ def add_command(commands: Any) -> None:
         "package such as dense, package.module:function that returns a PrimFunc, or a file .json "
         "of tvm.ir.save_json",
     )
-    tune.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        type=shape,
-        metavar="NAME=1,3,224,224",
-        help="the shape of an input that the model leaves open; several with | between them make "
-        "one library for all; may be repeated",
-    )
-    tune.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        type=dim,
-        metavar="NAME=320",
-        help="an extent that the model leaves open by name, in all inputs; several as of --shape; "
-        "may be repeated",
-    )
-    tune.add_argument(
-        "--shares",
-        type=shares,
-        metavar="3,1",
-        help="several shapes: the share of time and trials of each (default: equal ones)",
-    )
-    tune.add_argument(
-        "--constant",
-        action="append",
-        default=[],
-        type=constant,
-        metavar="NAME=16000",
-        help="the value of an input of an ONNX model, or values separated by commas: it is no "
-        "input of the tuned model any more; may be repeated",
-    )
-    tune.add_argument(
-        "--in-place",
-        action="append",
-        default=[],
-        type=in_place,
-        metavar="INPUT=OUTPUT",
-        help="write an ONNX model's output into an input, as past.*=present.*; may be repeated",
-    )
-    tune.add_argument(
-        "--minutes",
-        type=minutes,
-        default=5.0,
-        help="wall-clock time of everything together (default: %(default)s)",
-    )
-    tune.add_argument(
-        "--trials",
-        type=trials,
-        help="the most measurements (default: no limit; of a kernel 64, earlier ones included)",
-    )
-    tune.add_argument(
-        "--stop",
-        type=stop_gain,
-        default="auto",
-        metavar="SHARE",
-        help="end a kernel when its next 32 trials are expected to gain less than this share of "
-        "its time, such as 0.005; `none` for when its trials or the minutes are spent (default: "
-        "%(default)s)",
-    )
-    tune.add_argument("--patience", type=positive, help="end after so many trials without a gain")
-    tune.add_argument(
-        "--target",
-        help="kernels: TVM's target, such as nvidia/nvidia-h100, or cuda for this machine's GPU "
-        "(default: this machine's CPU)",
-    )
-    tune.add_argument("--target-us", type=float, help="kernels: end at this latency, in us")
-    tune.add_argument(
-        "--tracker",
-        metavar="HOST:PORT",
-        help="kernels: measure on the servers of this RPC tracker of TVM, instead of this machine",
-    )
-    tune.add_argument("--key", help="kernels: the key of the servers at the tracker")
-    tune.add_argument("--json", action="store_true", help="print the result as JSON")
-    tune.add_argument("--quiet", action="store_true", help="show no progress")
-    tune.add_argument("--threads", type=positive, default=1, help="threads (default: %(default)s)")
-    tune.add_argument("--seed", type=seed, default=0, help="seed of the search and the inputs")
-    tune.add_argument(
-        "--allow-winograd",
-        action="store_true",
-        help="allow Winograd convolutions where they are faster and the outputs stay within the "
-        "tolerance; they round differently",
-    )
-    tune.add_argument(
-        "--allow-bfloat16",
-        action="store_true",
-        help="multiply in bfloat16 where the CPU can and the tolerance, 0.1 then, is kept: less "
-        "exact, up to twice as fast; not with --allow-winograd",
-    )
-    tune.add_argument(
-        "--tolerance",
-        type=float,
-        help="the largest difference of an output from the untouched model's, relative to the "
-        "scale of the output's row (default: 1e-4; see the options that allow more)",
-    )
-    tune.add_argument(
-        "--inputs",
-        metavar="FILE.npz",
-        help="values of inputs, such as indices, by their names, to check with, and to measure "
-        "kernels with (default: random ones)",
-    )
-    tune.add_argument("--out", metavar="MODEL.so", help="write the executable here too")
-    tune.add_argument(
-        "--against",
-        choices=["onnxruntime", "pytorch"],
-        help="time the model beside what it came from",
-    )
-    tune.add_argument(
-        "--work-dir",
-        help="directory of the database and the executable; the same one again goes on "
-        "(default: a new temporary directory, which is kept)",
-    )
+    for option in OPTIONS:
+        option.add_to(tune)
     tune.set_defaults(run=_run)
 
 
@@ -200,7 +74,7 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
         return fail(options.command, reason)
     try:
         check_options(options)
-        inputs = read_inputs(getattr(options, "inputs", None))
+        inputs = read_inputs(options.inputs)
     except OptionError as error:
         return fail(options.command, error)
     if options.work_dir == "":
@@ -211,7 +85,7 @@ def run(options: argparse.Namespace, minutes_left: float, spent: Spent | None = 
     if os.path.isfile(options.model):
         options.model = str(Path(options.model).resolve())
     for name in ("inputs", "out"):  # The run may be resumed from another directory.
-        if getattr(options, name, None) is not None:
+        if getattr(options, name) is not None:
             setattr(options, name, os.path.abspath(getattr(options, name)))
     kept = {name: value for name, value in vars(options).items() if name not in ("run", "command")}
     spent = spent or Spent()
@@ -254,27 +128,10 @@ def _tune_model(
     level = logging.WARNING if options.quiet else logging.INFO
     logging.getLogger("tvm_droplet_ms.tuning").setLevel(level)
     try:
-        result = tune(
-            options.model,
-            shapes=by_bucket("--shape", options.shape) or None,
-            # The options of an older version lack these.
-            dims=by_bucket("--dim", getattr(options, "dim", [])) or None,
-            shares=getattr(options, "shares", None),
-            constants=dict(getattr(options, "constant", [])) or None,
-            in_place=dict(getattr(options, "in_place", [])) or None,
-            threads=options.threads,
-            time_budget_s=60.0 * minutes_left,
-            trials=trials_left(options.trials, spent_trials),
-            stop=options.stop,
-            patience=options.patience,
-            work_dir=options.work_dir,
-            progress=None if options.quiet else "auto",
-            exact=not options.allow_winograd,
-            precision="bfloat16" if options.allow_bfloat16 else "float32",
-            tolerance=options.tolerance,
-            inputs=inputs,
-            seed=options.seed,
-        )
+        given = arguments_of("tune", options)
+        given |= {"time_budget_s": 60.0 * minutes_left, "inputs": inputs}
+        given["trials"] = trials_left(options.trials, spent_trials)
+        result = tune(options.model, **given)
     except ValueError as error:  # A ModelError, incompatible options, or a damaged database.
         return fail(options.command, error)
     interrupted = result.why_ended == "interrupt"
@@ -298,3 +155,8 @@ def _beside(result: Any) -> "Mapping[str, Latency]":
     except ValueError as error:  # A ModelError must not lose the result.
         print(f"droplet-ms tune: {error}", file=sys.stderr)
         return {}
+
+
+def trials_left(asked: int | None, spent: int) -> int | None:
+    """The remaining trials of a model; None for no limit."""
+    return None if asked is None else max(0, asked - spent)

@@ -75,11 +75,12 @@ def tune(
         ``torch.export.ExportedProgram``, a tuple of a ``torch.nn.Module`` and its example inputs, a
         Relax ``IRModule``, or a tuple of an ``IRModule`` and a mapping of names to parameters.
     shapes : Shapes | Sequence[Shapes] | None
-        Shapes by name of the inputs with dynamic extents. A list makes one library for several
-        shapes: it has one mapping per shape, and the result is a ``ShapesResult``.
+        Shapes by name of the inputs with dynamic extents. A list (``x=1,3|2,3``) makes one library
+        for several shapes: it has one mapping per shape, and the result is a ``ShapesResult``.
     dims : Dims | Sequence[Dims] | None
         Extents by their names in an ONNX model or a Relax module, such as
-        ``{"batch": 1, "width": 320}``; each applies to all inputs. May be a list, as `shapes`.
+        ``{"batch": 1, "width": 320}``; each applies to all inputs. May be a list
+        (``width=320|640``), as `shapes`.
     shares : Sequence[float] | None
         With several shapes, the share of the time and of the trials for each; they are tuned one
         after the other. None for equal shares.
@@ -92,19 +93,19 @@ def tune(
     target : str | Mapping[str, Any] | Target
         "auto" for this machine's CPU, or a target of kind ``llvm`` that this machine runs.
     threads : int
-        Number of threads of the model, for tuning, checking and timing.
+        Number of threads to tune, check and time with.
     time_budget_s : float
-        Seconds of wall-clock time for everything, from the import to the last check. A batch that
-        has begun is finished.
+        Wall-clock time in seconds (``--minutes``: in minutes) for everything, from the import to
+        the last check. A batch that has begun is finished.
     trials : int | None
         Maximum number of schedules to measure. None for no limit. 0 applies the records of
         `work_dir` and the predictions of the pretrained cost model.
     stop : Literal["auto"] | float | None
         Minimum expected gain of a kernel's next 32 trials, as a share of its best time. Below it,
         the trials go to other kernels. The run ends when no kernel is left; see
-        ``DropletStrategy``. None uses the full time budget.
+        ``DropletStrategy``. None (``none``) uses the full time budget.
     patience : int | None
-        Number of trials without a gain for any kernel after which the run ends. None for no limit.
+        Number of trials without a gain after which the run ends. None for no limit.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the executable, ``model.so``, which exists before the
         first measurement. Another call with the same directory continues the tuning; a call with
@@ -123,8 +124,8 @@ def tune(
         output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 0.1 in
         bfloat16.
     inputs : Inputs | Sequence[Inputs] | None
-        Values of inputs by name for the check, such as indices. Others are random. May be a list,
-        as `shapes`.
+        Values of inputs by name for the check, such as indices. May be a list, as `shapes`. None
+        for random ones.
     callbacks : Sequence[MeasureCallback]
         Called after each batch, after TVM's own callbacks.
     progress : Callable[[str], None] | "auto" | None

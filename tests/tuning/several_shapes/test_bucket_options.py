@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.cli.arguments import dim, shape, shares
-from tvm_droplet_ms.cli.tune_options import OptionError, by_bucket
+from tvm_droplet_ms.cli.options import OptionError, by_bucket
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning.several_shapes.bucket_options import bucket_options
 

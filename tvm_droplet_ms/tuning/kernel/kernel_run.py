@@ -81,24 +81,24 @@ def tune_kernel(
         for its CUDA device, or a tag such as "nvidia/nvidia-h100". With a tracker, "auto" is the
         CPU of its servers.
     threads : int
-        Number of threads that the kernel uses.
+        Number of threads to tune, check and time with.
     trials : int
         Number of schedules to measure, including earlier runs in the directory. 0 measures none.
     time_budget_s : float | None
-        Wall-clock limit of the tuning, in seconds. The batch in progress is still finished, and the
-        best schedules are checked. None for no limit.
+        Wall-clock time in seconds (``--minutes``: in minutes) of the tuning. The batch in progress
+        is still finished, and the best schedules are checked. None for no limit.
     stop : Literal["auto"] | float | None
         The search ends when the expected gain of the next 32 trials, as a share of the best time,
-        is below this; see ``DropletStrategy``. None spends all trials. Not used with ``strategy``,
-        which has its own stop rule.
+        is below this; see ``DropletStrategy``. None (``none``) spends all trials. Not used with
+        ``strategy``, which has its own stop rule.
     patience : int | None
-        End after this many trials without a gain. None for no limit.
+        Number of trials without a gain after which the run ends. None for no limit.
     target_latency_us : float | None
         End when the kernel takes at most this many microseconds. None for no limit.
     inputs : Mapping[str, np.ndarray] | None
         Values of arguments by name, such as indices, for the measurements and the check. Other
         arguments are random: integer arguments used as indices are within their axis, integers from
-        which indices are computed are 0, and divisors are nonzero.
+        which indices are computed are 0, and divisors are nonzero. None for random ones only.
     work_dir : str | os.PathLike[str] | None
         Directory of the database and of the library, ``kernel.so``. Another call with the same
         directory continues the tuning; a call with another kernel is refused. None for a new
@@ -107,18 +107,20 @@ def tune_kernel(
         The search strategy. None for ``DropletStrategy(stop=stop)``.
     space : SpaceGenerator | Callable[[Schedule], Any] | str
         The design space, as in ``ms.tune_tir``.
-    tracker, key : str | None
-        ``HOST:PORT`` of a TVM RPC tracker and the key of its servers, which then measure, check and
-        time all schedules. This machine still builds them. None to run all on this machine.
+    tracker : str | None
+        ``HOST:PORT`` of a TVM RPC tracker, whose servers then measure, check and time all
+        schedules. This machine still builds them. None for this machine.
+    key : str | None
+        The key of the servers at the tracker.
     name : str
         The kernel's name in messages.
     callbacks : Sequence[MeasureCallback]
         Called for each batch, after TVM's own callbacks.
     progress : Callable[[str], None] | "auto" | None
-        "auto" for a table on standard error if it is a terminal, and lines otherwise. A function
-        receives the lines, at most one every five seconds. None for silence.
+        "auto" shows a table if standard error is a terminal, and prints lines otherwise. A callable
+        receives the lines, at most one every five seconds. None for no output.
     seed : int
-        Seed of the search and of the random inputs.
+        Seed of all random choices.
 
     Returns
     -------

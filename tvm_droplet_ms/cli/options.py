@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``droplet-ms tune``, and their checks. Imports no TVM.
+
+An option sets a parameter of ``tune``, of ``tune_kernel`` or of both. Its meaning, its default and
+what it applies to are declared there once, by the signature and the docstring. They are read from
+the source, because an import would need TVM.
+"""
+
+import argparse
+import ast
+import inspect
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..session.archive import READ_ERRORS, load_arrays
+from ..session.errors import first_line
+from . import arguments
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TUNING = Path(__file__).parents[1] / "tuning"
+SOURCES = {"tune": TUNING / "tuner.py", "tune_kernel": TUNING / "kernel" / "kernel_run.py"}
+
+MODELS = (".onnx", ".pt2")
+"""Suffixes of model files."""
+
+REFERENCES = {".onnx": ("onnxruntime", "onnxruntime"), ".pt2": ("pytorch", "torch")}
+"""The reference library to time a model against, by file suffix, and the package it needs."""
+
+
+class OptionError(ValueError):
+    """Options conflict or name something that does not exist; the message says what to do."""
+
+
+def is_kernel(text: str) -> bool:
+    """True if an argument names a kernel: a workload, a function or a saved module."""
+    return Path(text).suffix not in MODELS
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A keyword parameter of ``tune`` or ``tune_kernel``.
+
+    ``code``: its default, as Python code. ``default``: its default in words. ``meaning``: its
+    description without the default.
+    """
+
+    code: str
+    default: str
+    meaning: str
+
+
+@cache
+def parameters(function: str) -> Mapping[str, Parameter]:
+    """The keyword parameters of ``tune`` or ``tune_kernel``, in their order."""
+    (node,) = (
+        node
+        for node in ast.parse(SOURCES[function].read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+    section = inspect.cleandoc(ast.get_docstring(node) or "").split("----------\n")[1]
+    texts = {
+        name: " ".join(body.split())
+        for names, body in re.findall(r"^(\w[\w, ]*) : .*\n((?:    .*\n)+)", section, re.MULTILINE)
+        for name in names.split(", ")
+    }
+    found = {}
+    for argument, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        code, text = ast.unparse(value or ast.Constant(None)), texts[argument.arg]
+        told = re.search(r" ?\bNone for (.+?)\.(?= |$)", text) if code == "None" else None
+        meaning = text.replace(told[0], "") if told else text
+        shown = code.replace("'", '"')
+        default = told[1] if told else "none" if code == "None" else f"``{shown}``"
+        found[argument.arg] = Parameter(code, default, meaning)
+    return found
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of ``droplet-ms tune``.
+
+    - ``parameter``: the parameter that it sets; empty for an option of the command alone.
+    - ``settings``: arguments of ``add_argument``. The default is the parameter's if it is missing.
+    - ``value``: makes the argument of the function.
+    - ``about``: the meaning of an option of the command alone.
+    - ``function``: the only function that the option is for; empty for all that have it.
+    """
+
+    flag: str
+    parameter: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    value: Callable[[Any], Any] = lambda value: value
+    about: str = ""
+    function: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name among the parsed options."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def default(self) -> Any:
+        """The value of the option that is not given."""
+        if self.settings.get("action") == "store_true":
+            return False
+        known = parameters("tune").get(self.parameter)
+        return self.settings.get("default", None if known is None else ast.literal_eval(known.code))
+
+    @property
+    def applies_to(self) -> set[str]:
+        """The functions that it is for."""
+        if self.function:
+            return {self.function}
+        return {name for name in SOURCES if self.parameter in {"", *parameters(name)}}
+
+    @property
+    def help(self) -> str:
+        """The meaning of the option and its default, as plain text."""
+        texts = dict.fromkeys(map(self._described, sorted(self.applies_to)))
+        again = " May be repeated." if self.settings.get("action") == "append" else ""
+        text = " Kernels: ".join(texts) + again
+        if len(self.applies_to) == 1:
+            text = f"{'Models' if 'tune' in self.applies_to else 'Kernels'}: {text}"
+        return text.replace("`", "").replace("%", "%%")
+
+    def _described(self, function: str) -> str:
+        """The meaning of the option for a function, and its default."""
+        if not self.parameter:
+            return self.about
+        declared = parameters(function)[self.parameter]
+        if self.settings.get("action") == "store_true":
+            return f"{self.parameter}={self.value(True)!r}: {declared.meaning}"
+        default = str(self.settings.get("default") or declared.default.replace('"', ""))
+        return declared.meaning + f" (default: {default})" * (default != "none")
+
+    def add_to(self, parser: argparse.ArgumentParser, **settings: Any) -> None:
+        """Add the option to a parser. ``settings``: replace its own."""
+        given = {"default": self.default, **self.settings, **settings}
+        parser.add_argument(self.flag, help=self.help, **given)
+
+
+_FLAG = {"action": "store_true"}
+
+
+def _repeated(parse: Callable[[str], object], metavar: str) -> dict[str, Any]:
+    return {"action": "append", "default": [], "type": parse, "metavar": metavar}
+
+
+def _by_name(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    return dict(pairs) or None
+
+
+OPTIONS = (
+    Option(
+        "--shape",
+        "shapes",
+        _repeated(arguments.shape, "NAME=1,3,224,224"),
+        lambda pairs: by_bucket("--shape", pairs) or None,
+    ),
+    Option(
+        "--dim",
+        "dims",
+        _repeated(arguments.dim, "NAME=320"),
+        lambda pairs: by_bucket("--dim", pairs) or None,
+    ),
+    Option("--shares", "shares", {"type": arguments.shares, "metavar": "3,1"}),
+    Option("--constant", "constants", _repeated(arguments.constant, "NAME=16000"), _by_name),
+    Option("--in-place", "in_place", _repeated(arguments.in_place, "INPUT=OUTPUT"), _by_name),
+    Option("--minutes", "time_budget_s", {"type": arguments.minutes, "default": 5.0}),
+    Option("--trials", "trials", {"type": arguments.trials}),
+    Option("--stop", "stop", {"type": arguments.stop_gain, "metavar": "SHARE"}),
+    Option("--patience", "patience", {"type": arguments.positive}),
+    Option("--target", "target", {"default": None}, function="tune_kernel"),
+    Option("--target-us", "target_latency_us", {"type": float}),
+    Option("--tracker", "tracker", {"metavar": "HOST:PORT"}),
+    Option("--key", "key"),
+    Option("--threads", "threads", {"type": arguments.positive}),
+    Option("--seed", "seed", {"type": arguments.seed}),
+    Option("--allow-winograd", "exact", _FLAG, operator.not_),
+    Option(
+        "--allow-bfloat16", "precision", _FLAG, lambda asked: "bfloat16" if asked else "float32"
+    ),
+    Option("--tolerance", "tolerance", {"type": float}),
+    Option("--inputs", "inputs", {"metavar": "FILE.npz"}),
+    Option("--work-dir", "work_dir"),
+    Option("--quiet", "progress", _FLAG, lambda asked: None if asked else "auto"),
+    Option("--json", settings=_FLAG, about="print the result as JSON"),
+    Option("--out", settings={"metavar": "MODEL.so"}, about="write the executable here too"),
+    Option(
+        "--against",
+        settings={"choices": [name for name, _ in REFERENCES.values()]},
+        about="time the model beside what it came from",
+        function="tune",
+    ),
+)
+
+
+def arguments_of(function: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of ``tune`` or ``tune_kernel`` that the options set.
+
+    An option that is not given and has no default is left to the function.
+    """
+    return {
+        option.parameter: option.value(given)
+        for option in OPTIONS
+        if option.parameter in parameters(function)
+        if (given := getattr(options, option.name)) is not None or option.default is not None
+    }
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse, before the tuning, options that would fail or be ignored after it.
+
+    Raises ``OptionError`` if an option does not apply to the model or kernel, or if ``--out``
+    cannot be written.
+    """
+    one, function = ("a kernel", "tune_kernel") if is_kernel(options.model) else ("a model", "tune")
+    for option in OPTIONS:
+        given = getattr(options, option.name)
+        if function not in option.applies_to and (given or given == ""):
+            raise OptionError(
+                f"{option.flag} does not apply to {one}, which {options.model!r} is: leave it out"
+            )
+    _check_against(options)
+    if options.out is not None:
+        _check_out(Path(options.out))
+
+
+def _check_against(options: argparse.Namespace) -> None:
+    if options.against is None:
+        return
+    name, package = REFERENCES[Path(options.model).suffix]
+    if options.against != name:
+        raise OptionError(
+            f"--against {options.against} does not apply to {options.model!r}: a model is timed "
+            f"beside what it came from, pass --against {name}"
+        )
+    if find_spec(package) is None:
+        raise OptionError(f"--against {name} needs the package {package}: pip install it")
+
+
+def _check_out(out: Path) -> None:
+    if os.path.isdir(out):
+        raise OptionError(f"--out {str(out)!r} is a directory: name a file in it")
+    if not os.path.isdir(out.parent):
+        raise OptionError(
+            f"--out {str(out)!r} cannot be written: there is no directory {str(out.parent)!r}"
+        )
+    if not os.access(out.parent, os.W_OK):
+        raise OptionError(
+            f"--out {str(out)!r} cannot be written: permit writing in {str(out.parent)!r}"
+        )
+
+
+def by_bucket(
+    option: str, pairs: Sequence[tuple[str, Any]]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """The values of a repeated option by name; a list of such dicts if a name has several values.
+
+    ``pairs``: each name with its value or a list of values. The last value of a repeated name
+    counts. Raises ``OptionError`` if two names have lists of different lengths.
+    """
+    values = dict(pairs)
+    several = {name: value for name, value in values.items() if _is_several(option, value)}
+    if not several:
+        return values
+    counts = {name: len(value) for name, value in several.items()}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        raise OptionError(f"{option} has {told}: give as many for each, or one for all")
+    count = next(iter(counts.values()))
+    return [
+        {name: value[number] if name in several else value for name, value in values.items()}
+        for number in range(count)
+    ]
+
+
+def _is_several(option: str, value: Any) -> bool:
+    """True for a list of values: integers for ``--dim``, shapes for ``--shape``."""
+    if option == "--dim":
+        return isinstance(value, list)
+    return any(isinstance(each, list | tuple) for each in value)
+
+
+def read_inputs(path: str | None) -> "dict[str, np.ndarray[Any, Any]] | None":
+    """Read the arrays of an input file, by name; None if there is no file.
+
+    ``path``: an ``.npz`` file that stores each array under its input's name. Raises ``OptionError``
+    if it cannot be read or holds no array.
+    """
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            arrays = load_arrays(file)
+    except READ_ERRORS as error:
+        raise OptionError(
+            f"--inputs {path!r} cannot be read: {first_line(error)}; expected a file .npz of "
+            "numpy.savez(FILE, NAME=array), with the names of the inputs"
+        ) from error
+    if not arrays:
+        raise OptionError(f"--inputs {path!r} holds no array: expected one by the name of an input")
+    return arrays
