@@ -15,7 +15,7 @@ PACKAGE = Path(tvm_droplet_ms.__file__).parent
 PAPERS = Path(tvm_droplet_papers.__file__).parent
 
 FLOORS = (
-    ("host", "design_space"),
+    ("host", "design_space", "runtime"),
     ("search_strategy",),
     ("compat",),
     ("model", "measure"),

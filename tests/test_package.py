@@ -56,6 +56,7 @@ def test_modules_without_tvm_do_not_import_it() -> None:
         "display",
         "measure",
         "model",
+        "runtime",
         "search_strategy",
         "session",
         "tuning",

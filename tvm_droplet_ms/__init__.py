@@ -22,11 +22,13 @@ if TYPE_CHECKING:
         host,
         measure,
         relax,
+        runtime,
         search_strategy,
         session,
         tuning,
     )
     from .relax import DropletTuneIRMod, droplet_tuning_pipeline
+    from .runtime import InferenceSession
     from .search_strategy import DropletStrategy
     from .session.database import open_database
     from .tuning import tune
@@ -47,6 +49,7 @@ else:
 __all__ = [
     "DropletStrategy",
     "DropletTuneIRMod",
+    "InferenceSession",
     "droplet_tuning_pipeline",
     "open_database",
     "tune",
@@ -56,6 +59,7 @@ __all__ = [
 _MODULES_OF_NAMES = {
     "DropletStrategy": "search_strategy",
     "DropletTuneIRMod": "relax",
+    "InferenceSession": "runtime",
     "droplet_tuning_pipeline": "relax",
     "open_database": "session.database",
     "tune": "tuning",

@@ -12,7 +12,7 @@ from made_up_measuring import quick_tune
 
 import tvm
 from tvm import te
-from tvm_droplet_ms.session.library_file import LibraryFile
+from tvm_droplet_ms.runtime.library_file import LibraryFile
 from tvm_droplet_ms.tuning.kernel import KernelError
 
 TWOS = np.full((16, 16), 2.0, "float32")

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.tuning.several_shapes.padding import Bucket, Buckets, cut, padded
+from tvm_droplet_ms.runtime.shapes import Bucket, Buckets, cut, padded
 
 
 def of_lengths(*lengths: int, outputs=lambda n: ((2, n, 8),)) -> Buckets:

@@ -19,8 +19,8 @@ from tvm import relax
 from ...compat.quiet import without_lines
 from ...frontends.imported import Arrays
 from ...model.bindings import NUMPY_TYPES
+from ...runtime.library_file import LibraryFile
 from ...session.archive import replacing
-from ...session.library_file import LibraryFile
 from .linked_model import LinkedModel
 
 _ALIGNMENT = 64

@@ -16,10 +16,10 @@ from tvm.target import Target
 
 from ...display.state import shown_us
 from ...measure.build import source_of
+from ...runtime.library_file import LibraryFile
 from ...session.archive import replacing
 from ...session.cuda import why_no_device
 from ...session.database import workload_hash
-from ...session.library_file import LibraryFile
 from ...session.target import runs_on
 from ...session.work_dir import RESULT
 from .check.arguments import Argument

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from ...frontends.imported import Arrays, run_reference
+from ...runtime.shapes import Buckets, Shapes, cut, padded
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
 from ..check.output_check import EXACT_TOLERANCE, OutputCheck
 from ..result import TuneResult
 from .bucket_options import BucketOptions
-from .padding import Buckets, Shapes, cut, padded
 
 Probe = Callable[[BucketOptions], OutputCheck]
 """Imports the model with other extents, and runs its reference. Raises ``ModelError``."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...frontends.imported import Arrays
+from ...runtime.shapes import Buckets, cut, padded
 from ...session.errors import ModelError
 from ..result import TuneResult, in_order
 from .joined_model import entry_name
-from .padding import Buckets, cut, padded
 
 
 @dataclass(frozen=True, repr=False)

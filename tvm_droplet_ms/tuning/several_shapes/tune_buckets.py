@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tvm.target import Target
 
+from ...runtime.shapes import Bucket, Buckets
 from ...search_strategy.known.known_schedules import find_schedules, write_schedules
 from ...session.archive import replacing
 from ...session.database import open_database
@@ -22,7 +23,6 @@ from ..result import TuneResult
 from .bucket_options import BucketOptions
 from .joined_model import ShapeModel, entry_name, join
 from .one_shape import OneShape
-from .padding import Bucket, Buckets
 from .padding_check import PADDED, REFUSED, Probe, why_not_padded
 from .shapes_result import ShapesResult
 from .weight_layouts import WeightLayouts

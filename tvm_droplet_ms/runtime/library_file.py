@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shared library that keeps the content it had when opened, whatever happens to its path."""
+"""A shared library that keeps the content it had when opened. Imports no TVM."""
 
 import functools
 import os
@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
+from .tvm_runtime import tvm_runtime
 
 _COPIED_BYTES = 1 << 24
 """Number of bytes copied at a time."""
@@ -39,7 +39,7 @@ class LibraryFile:
         with tempfile.TemporaryDirectory(prefix="droplet_library_") as folder:
             link = Path(folder) / "library.so"
             link.symlink_to(f"/proc/self/fd/{self._descriptor}")
-            return tvm_ffi.load_module(link)
+            return tvm_runtime().load_module(link)
 
     def copy(self, path: Path) -> None:
         """Write the library's bytes to another file."""

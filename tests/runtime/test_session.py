@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""InferenceSession beside NumPy: values, memory, names, threads, errors."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tvm import relax
+from tvm.relax.op import astype
+from tvm.script import tirx as T
+from tvm_droplet_ms.runtime import InferenceSession, SessionError
+
+from .conftest import Build, dense_by_numpy, info_of, relax_function, write
+
+
+def aligned(shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
+    """Random numbers at an address ``offset`` bytes after a multiple of 64."""
+    size = 4 * int(np.prod(shape))
+    raw = np.empty(size + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    array = raw[start : start + size].view("float32").reshape(shape)
+    array[...] = np.random.default_rng(1).standard_normal(shape)
+    return array
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_run_computes_the_layer(dense_library: Path, offset: int) -> None:
+    session = InferenceSession(dense_library)
+    x = aligned((1, 16), offset)
+    for scale in (1, -2):
+        (found,) = session.run(None, {"x0": scale * x})
+        np.testing.assert_allclose(found, dense_by_numpy(scale * x), rtol=1e-5, atol=1e-5)
+
+
+def test_arguments_of_onnx_runtime(dense_library: Path) -> None:
+    class SessionOptions:
+        intra_op_num_threads = 1
+
+    providers = ["CPUExecutionProvider"]
+    session = InferenceSession(str(dense_library), SessionOptions(), providers=providers)
+    assert session.get_providers() == providers
+    (given,), (result,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.type, given.shape) == ("x0", "tensor(float)", [1, 16])
+    assert (result.name, result.type, result.shape) == ("y0", "tensor(float)", [1, 8])
+    x = np.ones((1, 16), "float32")
+    np.testing.assert_array_equal(session.run(["y0"], {"x0": x}), session.run([], {"x0": x}, None))
+
+
+def test_each_tuned_shape_and_those_between(bucket_library: Path) -> None:
+    session = InferenceSession(bucket_library)
+    assert session.get_inputs()[0].shape == [None, 16]
+    for rows in (1, 2, 3, 4, 2):
+        x = aligned((rows, 16))
+        (found,) = session.run(None, {"x0": x})
+        np.testing.assert_allclose(found, dense_by_numpy(x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(SessionError, match=r"\(5, 16\): .* x0 \(2, 16\); or x0 \(4, 16\)"):
+        session.run(None, {"x0": aligned((5, 16))})
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_outputs_belong_to_the_caller(odd_library: Path, offset: int) -> None:
+    """Neither the input, nor the constants of the library, nor the results of the next run."""
+    session = InferenceSession(odd_library)
+    x = aligned((8192,), offset)
+    given = x.copy()
+    first = session.run(None, {"x0": x})
+    kept = [each.copy() for each in first]
+    second = session.run(None, {"x0": x + 1})
+    np.testing.assert_array_equal(first, kept)
+    for each in second:
+        each[...] = 7
+    np.testing.assert_array_equal(x, given)
+    np.testing.assert_array_equal(session.run(None, {"x0": x}), kept)
+    np.testing.assert_array_equal(kept, [given, np.arange(8192), given + given])
+
+
+def test_an_aligned_input_is_read_where_it_is(build: Build) -> None:
+    """The output is the input: the memory is the caller's only if nothing was copied."""
+    sides = [((8192,), "float32")]
+    session = InferenceSession(build({"main": (sides, lambda x: [x])}, info_of(sides, sides)))
+    for x, shared in ((aligned((8192,)), True), (aligned((8192,), 4), False)):
+        (found,) = session.run(None, {"x0": x})
+        assert np.shares_memory(found, x) == shared
+        np.testing.assert_array_equal(found, x)
+    own = session.empty_input("x0")
+    assert own.shape == (8192,) and not own.any()
+    assert np.shares_memory(session.run(None, {"x0": own})[0], own)
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_bound_outputs_are_written(dense_library: Path, offset: int) -> None:
+    session = InferenceSession(dense_library)
+    binding = session.io_binding()
+    x, out = aligned((1, 16), offset), aligned((1, 8), offset)
+    binding.bind_cpu_input("x0", x)
+    binding.bind_output("y0", out)
+    for value in (1.0, -3.0):
+        x[...] = value
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(out, dense_by_numpy(x), rtol=1e-5, atol=1e-5)
+        assert binding.copy_outputs_to_cpu()[0] is out
+
+
+@T.prim_func(s_tir=True, private=True)
+def increment(x: T.Buffer((8192,), "float32")) -> None:
+    for i in range(8192):
+        with T.sblock("add"):
+            v = T.axis.spatial(8192, i)
+            x[v] = x[v] + T.float32(1)
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_a_cache_is_changed_where_it_is_in_a_binding_alone(tmp_path: Path, offset: int) -> None:
+    sides = [((8192,), "float32")]
+    builder = relax.BlockBuilder()
+    kernel = builder.add_func(increment, "increment")
+    kind = relax.TensorType((8192,), "float32")
+    body = lambda x: [relax.op.call_tir_inplace(kernel, relax.Tuple([x]), [0], kind)]  # noqa: E731
+    relax_function("main", sides, body, builder)
+    info = info_of(sides, sides, aliases=((0, 0),), written=(0,))
+    session = InferenceSession(write(builder.get(), info, tmp_path / "model.so"))
+    cache = aligned((8192,), offset)
+    before = cache.copy()
+    np.testing.assert_array_equal(session.run(None, {"x0": cache})[0], before + 1)
+    np.testing.assert_array_equal(cache, before)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x0", cache)
+    for step in (1, 2):
+        session.run_with_iobinding(binding)
+        np.testing.assert_allclose(cache, before + step, rtol=1e-6)
+        assert binding.copy_outputs_to_cpu()[0] is cache
+
+
+def test_other_types(build: Build) -> None:
+    """bfloat16, which NumPy has from ml_dtypes, and numbers without an axis."""
+    inputs = [((3,), "bfloat16"), ((), "int64")]
+    outputs = [((3,), "float32"), ((), "float32"), ((3,), "bfloat16")]
+    body = lambda x, n: [astype(x, "float32"), astype(n, "float32"), x]  # noqa: E731
+    info = info_of(inputs, outputs, aliases=((2, 0),))
+    session = InferenceSession(build({"main": (inputs, body)}, info))
+    x = np.array([1, 2.5, -3], ml_dtypes.bfloat16)
+    wide, number, same = session.run(None, {"x0": x, "x1": 5})
+    assert wide.tolist() == [1, 2.5, -3] and number == 5
+    assert same.dtype == x.dtype and same.tolist() == x.tolist()
+    assert [each.type for each in session.get_inputs()] == ["tensor(bfloat16)", "tensor(int64)"]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_torch_tensors_stay_tensors(odd_library: Path, offset: int) -> None:
+    torch = pytest.importorskip("torch")
+    session = InferenceSession(odd_library)
+    x = torch.arange(8192 + offset, dtype=torch.float32)[offset:].requires_grad_()
+    same, table, double = session.run(None, {"x0": x})
+    assert torch.equal(same, x) and torch.equal(double, 2 * x)
+    same.zero_()
+    assert x.sum() > 0 and table[5] == 5
+    with pytest.raises(SessionError, match="float64.*expected float32"):
+        session.run(None, {"x0": x.double()})
+
+
+def test_threads_may_share_a_session(bucket_library: Path) -> None:
+    session = InferenceSession(bucket_library)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        x = np.full((2 + number % 3, 16), number, "float32")
+        for _ in range(50):
+            if not np.allclose(session.run(None, {"x0": x})[0], dense_by_numpy(x), rtol=1e-4):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+X = np.ones((1, 16), "float32")
+
+
+@pytest.mark.parametrize(
+    ("feed", "outputs", "message"),
+    [
+        ({}, None, "given are none: expected x0"),
+        ({"x": X}, None, "given are x: expected x0"),
+        ({"x0": X, "x": X}, None, "given are x0, x: expected x0"),
+        ({"x0": X.astype("float64")}, None, "'x0' has the type float64: expected float32"),
+        ({"x0": X[:, :3]}, None, r"x0 \(1, 3\): the model was tuned for x0 \(1, 16\)"),
+        ({"x0": "text"}, None, "str cannot be read as float32"),
+        ({"x0": X}, ["y"], "output 'y' is unknown: the model has y0"),
+    ],
+)
+def test_wrong_inputs_are_named(dense_library: Path, feed: dict, outputs: list, message: str):
+    with pytest.raises(SessionError, match=message):
+        InferenceSession(dense_library).run(outputs, feed)
+
+
+@pytest.mark.parametrize("threads", [0.5, True, 10_000])
+def test_wrong_threads_are_named(dense_library: Path, threads: object) -> None:
+    with pytest.raises(SessionError, match=f"threads={threads}: expected an int from 1 to"):
+        InferenceSession(dense_library, threads=threads)
+
+
+def test_the_runtime_alone_is_loaded(dense_library: Path) -> None:
+    program = f"""
+import sys
+import numpy as np
+from tvm_droplet_ms.runtime import InferenceSession
+session = InferenceSession({str(dense_library)!r})
+print(session.run(None, {{"x0": np.ones((1, 16), "float32")}})[0].tolist())
+assert not {{"tvm", "torch", "xgboost", "onnx"}} & set(sys.modules), sys.modules.keys()
+assert "libtvm_runtime" in open("/proc/self/maps").read()
+assert "libtvm_compiler" not in open("/proc/self/maps").read()
+import tvm  # and the whole of it later
+assert "libtvm_compiler" in open("/proc/self/maps").read()
+print(tvm.runtime.tensor(np.ones(2, "float32")).numpy().sum())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    np.testing.assert_allclose(eval(first), dense_by_numpy(X), rtol=1e-5)
+    assert last == "2.0"

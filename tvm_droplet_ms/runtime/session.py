@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tuned library as a session with the interface of ONNX Runtime's. Imports no TVM."""
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import SessionError
+from .library_file import LibraryFile
+from .library_info import LibraryInfo, cpu_flags, read_info
+from .shapes import Shapes, cut, padded
+from .tensors import Slot, converter, numpy_type, tensor_of, torch_of
+from .tvm_runtime import tvm_runtime, use_threads
+
+_ONNX_TYPES = {"float32": "float", "float64": "double"}
+"""ONNX's names of types that differ from NumPy's."""
+
+_POOLED_CPU = (1, 0, 2)
+"""The arguments of ``vm_initialization``: CPU, device 0, ``VirtualMachine.POOLED_ALLOCATOR``."""
+
+
+class NodeArg(NamedTuple):
+    """An input or an output, as ONNX Runtime describes it.
+
+    ``type``: such as ``"tensor(float)"``. ``shape``: None for an extent that may vary.
+    """
+
+    name: str
+    type: str
+    shape: list[int | None]
+
+
+class InferenceSession:
+    """A tuned library, loaded to be run.
+
+    The interface is that of ``onnxruntime.InferenceSession``: a program changes the import and the
+    file. Calls from several threads run one after another; sessions run beside each other.
+
+    Parameters
+    ----------
+    path : str | os.PathLike[str]
+        The library that ``droplet-ms tune`` or ``result.export`` wrote.
+    sess_options : Any
+        ONNX Runtime's ``SessionOptions``. Its ``intra_op_num_threads``, if positive, is `threads`.
+    providers, provider_options : Any
+        Accepted and ignored, as in ``providers=["CPUExecutionProvider"]``.
+    threads : int, optional
+        The number of threads. Defaults to the number that the model was tuned for.
+
+    Raises
+    ------
+    SessionError
+        If the file is no library of a tuned model, or the CPU lacks what it was tuned for.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        from tvm_droplet_ms import InferenceSession
+
+        session = InferenceSession("model.so")
+        (logits,) = session.run(None, {session.get_inputs()[0].name: image})
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        del providers, provider_options
+        info = read_info(path)
+        if refusal := info.refusal(cpu_flags()):
+            raise SessionError(refusal)
+        asked = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
+        tvm_runtime()
+        try:
+            module = LibraryFile(Path(path)).module
+        except (OSError, RuntimeError) as error:
+            raise SessionError(
+                f"{os.fspath(path)!r} cannot be loaded ({str(error).strip().splitlines()[-1]}): "
+                "expected a library of this machine's processor and of TVM 0.27"
+            ) from error
+        self._open(module, info, asked)
+
+    @classmethod
+    def of_module(
+        cls, module: Any, info: LibraryInfo, threads: int | None = None
+    ) -> "InferenceSession":
+        """Make a session of a module in memory: a ``VMExecutable``'s, with its description."""
+        session = cls.__new__(cls)
+        session._open(module, info, threads)
+        return session
+
+    def _open(self, module: Any, info: LibraryInfo, threads: int | None) -> None:
+        self.info = info
+        self._threads = info.threads if threads is None else _checked_threads(threads)
+        use_threads(self._threads)
+        self._lock = threading.Lock()
+        self._tensor = tvm_runtime().Tensor
+        # The machine owns the functions' memory.
+        self._machine = module["vm_load_executable"]()
+        self._machine["vm_initialization"](*_POOLED_CPU)
+        self._input_names = tuple(each.name for each in info.inputs)
+        self._places = {each.name: place for place, each in enumerate(info.outputs)}
+        self._dtypes = tuple(numpy_type(each.dtype) for each in info.inputs)
+        self._converters = [converter(each.dtype) for each in info.outputs]
+        self._written = frozenset(info.written)
+        unknown = [(place, None) for place in range(len(info.outputs))]
+        self._aliases = unknown if info.aliases is None else info.aliases
+        self._entries = {
+            bucket.inputs: _Entry(
+                self._machine[name],
+                [
+                    Slot(shape, each.dtype)
+                    for shape, each in zip(bucket.inputs, info.inputs, strict=True)
+                ],
+            )
+            for name, bucket in zip(info.functions, info.buckets.buckets, strict=True)
+        }
+        self._cuts = info.buckets.cuts() or {}
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs in order."""
+        return _node_args(self.info.inputs, [each.inputs for each in self.info.buckets.buckets])
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs in order."""
+        return _node_args(self.info.outputs, [each.outputs for each in self.info.buckets.buckets])
+
+    def get_providers(self) -> list[str]:
+        """The devices that run the model: the CPU."""
+        return ["CPUExecutionProvider"]
+
+    def empty_input(self, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
+        """Make an array of zeros for an input, aligned so that a run reads it without a copy.
+
+        ``shape``: that of the array, if the library has several. Raises ``SessionError`` for an
+        unknown name or shape.
+        """
+        if name not in self._input_names:
+            raise self._wrong_names([name])
+        place = self._input_names.index(name)
+        given = sorted({each.inputs[place] for each in self.info.buckets.buckets})
+        chosen = given[0] if shape is None else tuple(shape)
+        if chosen not in given or (shape is None and len(given) > 1):
+            raise SessionError(
+                f"input {name!r}, shape={shape}: expected one of {', '.join(map(str, given))}"
+            )
+        return Slot(chosen, self.info.inputs[place].dtype).array
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+    ) -> list[Any]:
+        """Run the model.
+
+        Parameters
+        ----------
+        output_names : Sequence[str] | None
+            The outputs to return, in this order; None for all.
+        input_feed : Mapping[str, Any]
+            The inputs by name: NumPy arrays, numbers, or tensors with DLPack. Aligned arrays are
+            read where they are. None is changed.
+        run_options : Any
+            Ignored.
+
+        Returns
+        -------
+        outputs : list[Any]
+            NumPy arrays; PyTorch tensors if an input is one.
+
+        Raises
+        ------
+        SessionError
+            If a name, a type or a shape is wrong.
+        """
+        del run_options
+        chosen = self._chosen(output_names) if output_names else None
+        outputs = self._call(self._values(input_feed))
+        return outputs if chosen is None else [outputs[place] for place in chosen]
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """Run the model on its inputs in order; as ``run``."""
+        return self._call(list(values))
+
+    def io_binding(self) -> "IOBinding":
+        """Make a binding of arrays, for loops that pass the same arrays again."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: "IOBinding", run_options: Any = None) -> None:
+        """Run the model on bound arrays.
+
+        An input that the model changes, such as a decoder's cache, is changed where it is.
+        Raises ``SessionError`` as ``run`` does.
+        """
+        del run_options
+        values = self._values(iobinding.inputs)
+        iobinding.outputs = self._call(values, in_place=True)
+        for name, array in iobinding.targets.items():
+            np.copyto(array, iobinding.outputs[self._places[name]])
+            iobinding.outputs[self._places[name]] = array
+
+    def _values(self, given: Mapping[str, Any]) -> list[Any]:
+        try:
+            values = [given[name] for name in self._input_names]
+        except KeyError:
+            raise self._wrong_names(given) from None
+        if len(given) != len(values):
+            raise self._wrong_names(given)
+        return values
+
+    def _chosen(self, names: Sequence[str]) -> list[int]:
+        for name in names:
+            if name not in self._places:
+                raise SessionError(
+                    f"output {name!r} is unknown: the model has {', '.join(self._places)}"
+                )
+        return [self._places[name] for name in names]
+
+    def _call(self, values: list[Any], *, in_place: bool = False) -> list[Any]:
+        """Run the model; ``in_place``: whether changed inputs are changed where they are."""
+        is_torch, given = False, list(values) if in_place else values
+        for place, value in enumerate(values):
+            if type(value) is not np.ndarray:
+                values[place], torch = tensor_of(value, self.info.inputs[place].dtype)
+                is_torch = is_torch or torch
+            elif value.dtype != self._dtypes[place]:
+                raise self._wrong_type(place, str(value.dtype))
+        shapes = tuple([value.shape for value in values])
+        with self._lock:
+            use_threads(self._threads)
+            entry = self._entries.get(shapes)
+            if entry is None:
+                return self._call_padded(values, shapes)
+            tensors = []
+            for place, value in enumerate(values):
+                slot = entry.slots[place]
+                tensors.append(slot.load(value, keeps=in_place or place not in self._written))
+            output = entry.function(*tensors)
+            if in_place:
+                for place in self._written:
+                    entry.slots[place].restore(values[place])
+            outputs = [output] if isinstance(output, self._tensor) else _flat(output)
+            if is_torch:
+                found = [torch_of(tensor) for tensor in outputs]
+            else:
+                pairs = zip(self._converters, outputs, strict=True)
+                found = [convert(tensor) for convert, tensor in pairs]
+            for place, source in self._aliases:
+                if in_place and source in self._written:
+                    found[place] = given[source]
+                else:  # The next run may write to it.
+                    found[place] = found[place].clone() if is_torch else found[place].copy()
+            return found
+
+    def _call_padded(self, values: list[Any], shapes: Shapes) -> list[Any]:
+        number = self.info.buckets.find(tuple(map(tuple, shapes)), pads=self.info.pads)
+        if number is None:
+            raise SessionError(self._wrong_shapes(shapes))
+        bucket = self.info.buckets.buckets[number]
+        entry = self._entries[bucket.inputs]
+        arrays = padded([np.asarray(value) for value in values], bucket.inputs)
+        loads = zip(entry.slots, arrays, strict=True)
+        output = entry.function(*[slot.load(array, keeps=False) for slot, array in loads])
+        pairs = zip(self._converters, _flat(output), strict=True)
+        outputs = [convert(tensor) for convert, tensor in pairs]
+        return cut(outputs, self._cuts, tuple(map(tuple, shapes)))
+
+    def _wrong_names(self, given: Iterable[str]) -> SessionError:
+        return SessionError(
+            f"the inputs given are {', '.join(given) or 'none'}: expected "
+            f"{', '.join(self._input_names) or 'none'}"
+        )
+
+    def _wrong_type(self, place: int, dtype: str) -> SessionError:
+        spec = self.info.inputs[place]
+        return SessionError(
+            f"input {spec.name!r} has the type {dtype}: expected {spec.dtype}, as in "
+            f"array.astype({spec.dtype!r})"
+        )
+
+    def _wrong_shapes(self, shapes: Shapes) -> str:
+        tuned = "; or ".join(self._shown(each.inputs) for each in self.info.buckets.buckets)
+        return f"the inputs have the shapes {self._shown(shapes)}: the model was tuned for {tuned}"
+
+    def _shown(self, shapes: Shapes) -> str:
+        pairs = zip(self._input_names, shapes, strict=True)
+        return ", ".join(f"{name} {tuple(shape)}" for name, shape in pairs)
+
+
+class _Entry(NamedTuple):
+    """A function of the library, and a slot for each of its inputs."""
+
+    function: Any
+    slots: list[Slot]
+
+
+class IOBinding:
+    """Arrays bound to a session's inputs and outputs; ``session.io_binding()`` makes one."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self.inputs: dict[str, Any] = {}
+        self.targets: dict[str, np.ndarray] = {}
+        self.outputs: list[Any] = []
+
+    def bind_cpu_input(self, name: str, value: Any) -> None:
+        """Bind an array or a tensor: each run reads what is in it then."""
+        self.inputs[name] = value
+
+    def bind_output(self, name: str, array: np.ndarray | str | None = None) -> None:
+        """Bind an output; ``array``: where to write it. A device's name is accepted and ignored.
+
+        Raises ``SessionError`` for an unknown name.
+        """
+        self._session._chosen([name])
+        if isinstance(array, np.ndarray):
+            self.targets[name] = array
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run, in order, as arrays."""
+        return list(self.outputs)
+
+
+def _flat(output: Any) -> list[Any]:
+    """The tensors of nested tuples, in order."""
+    if hasattr(output, "dtype"):
+        return [output]
+    return [tensor for part in output for tensor in _flat(part)]
+
+
+def _checked_threads(count: Any) -> int:
+    available = os.cpu_count() or 1
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= available:
+        raise SessionError(f"threads={count!r}: expected an int from 1 to {available}")
+    return count
+
+
+def _node_args(tensors: Sequence[Any], shapes: Sequence[Shapes]) -> list[NodeArg]:
+    found = []
+    for place, tensor in enumerate(tensors):
+        each = [shape[place] for shape in shapes]
+        extents: list[int | None] = [
+            column[0] if len(set(column)) == 1 else None for column in zip(*each, strict=False)
+        ]
+        kind = _ONNX_TYPES.get(tensor.dtype, tensor.dtype)
+        found.append(NodeArg(tensor.name, f"tensor({kind})", extents))
+    return found

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's tensors from arrays and back, without copies where alignment allows. Imports no TVM."""
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .errors import SessionError
+from .tvm_runtime import tvm_runtime
+
+_ALIGNMENT = 64
+"""The alignment in bytes that the kernels expect of tensors."""
+
+_COPIED_BYTES = 1 << 14
+"""An array of at most this size is copied: that is cheaper than a look at its address."""
+
+_NUMPY_TYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)]
+)
+
+
+class Slot:
+    """Aligned memory for an input; ``array`` is the memory as an array of the input's type."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self._shape, self._dtype = shape, dtype
+        self._tensor: Any = None
+        self._array: Any = None
+
+    @property
+    def array(self) -> np.ndarray:
+        """The memory, of zeros until it is written."""
+        if self._tensor is None:
+            self._tensor = _allocate(self._shape, self._dtype)
+            self._array = array_of(self._tensor)
+            self._array[...] = 0
+        found: np.ndarray = self._array
+        return found
+
+    def load(self, value: Any, *, keeps: bool) -> Any:
+        """The tensor of a value: the value's own memory if ``keeps`` and if it is aligned."""
+        if type(value) is not np.ndarray:
+            tensor = value.tensor
+            if keeps and tensor.data_ptr() % _ALIGNMENT == 0:
+                return tensor
+            self.array
+            tvm_runtime().get_global_func("runtime.TVMTensorCopyFromTo")(tensor, self._tensor)
+            return self._tensor
+        if keeps and value.nbytes > _COPIED_BYTES and (own := _shared(value)) is not None:
+            return own
+        self.array[...] = value
+        return self._tensor
+
+    def restore(self, value: Any) -> None:
+        """Copy the memory back to a value that was loaded by a copy."""
+        if type(value) is np.ndarray:
+            if value.nbytes <= _COPIED_BYTES or _shared(value) is None:
+                value[...] = self._array
+        elif value.tensor.data_ptr() % _ALIGNMENT:
+            tvm_runtime().get_global_func("runtime.TVMTensorCopyFromTo")(self._tensor, value.tensor)
+
+
+class Foreign:
+    """A tensor of another library: its shape, and the same memory as TVM's tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+        self.shape = tuple(int(extent) for extent in tensor.shape)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(array_of(self.tensor), dtype=dtype)
+
+
+def tensor_of(value: Any, dtype: str) -> tuple[Any, bool]:
+    """A number, a list or a tensor with DLPack as an array or ``Foreign``; whether it is PyTorch's.
+
+    Raises ``SessionError`` for a tensor of another type or device, or for what is no tensor.
+    """
+    if not hasattr(value, "__dlpack__"):
+        return _array(value, dtype), False
+    is_torch = type(value).__module__.partition(".")[0] == "torch" or (
+        "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
+    )
+    if is_torch:
+        value = value.detach().contiguous()
+    try:
+        tensor = tvm_runtime().from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise SessionError(f"a {type(value).__name__} cannot be read by DLPack: {error}") from error
+    if str(tensor.dtype) != dtype or tensor.device.type != "cpu":
+        raise SessionError(
+            f"a tensor of the type {tensor.dtype} on {tensor.device}: expected {dtype} on the CPU"
+        )
+    return Foreign(tensor), is_torch
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """A tensor as an array of the same memory."""
+    return converter(str(tensor.dtype))(tensor)
+
+
+def converter(dtype: str) -> Callable[[Any], np.ndarray]:
+    """A function that makes an array of a tensor's memory, for tensors of one type."""
+    if dtype in _NUMPY_TYPES:
+        return np.from_dlpack
+    kind = numpy_type(dtype)
+
+    def convert(tensor: Any) -> np.ndarray:
+        shape = tuple(int(extent) for extent in tensor.shape)
+        if 0 in shape:
+            return np.empty(shape, kind)
+        size = math.prod(shape) * kind.itemsize
+        memory: Any = (ctypes.c_uint8 * size).from_address(tensor.data_ptr())
+        # The array keeps this object alive, and the object keeps the tensor alive.
+        memory.tensor = tensor
+        seen: np.ndarray = np.frombuffer(memory, np.uint8).view(kind).reshape(shape)
+        return seen
+
+    return convert
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """NumPy's type of a name, or that of ml_dtypes, as for "bfloat16"."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
+
+
+def torch_of(tensor: Any) -> Any:
+    """A tensor as PyTorch's, of the same memory."""
+    return sys.modules["torch"].from_dlpack(tensor)
+
+
+def _array(value: Any, dtype: str) -> np.ndarray:
+    """A NumPy number, a subclass of arrays, or Python's numbers and lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        given = np.asarray(value)
+        if str(given.dtype) != dtype:
+            raise SessionError(f"an array of the type {given.dtype}: expected {dtype}")
+        return given
+    # Python's own numbers have no type of their own.
+    try:
+        return np.asarray(value, dtype=numpy_type(dtype))
+    except (TypeError, ValueError) as error:
+        raise SessionError(
+            f"a {type(value).__name__} cannot be read as {dtype} ({error}): expected an array"
+        ) from error
+
+
+def _allocate(shape: tuple[int, ...], dtype: str) -> Any:
+    ffi = tvm_runtime()
+    allocate = ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    return allocate(ffi.Shape(shape), ffi.dtype(dtype), ffi.device("cpu", 0), None)
+
+
+def _shared(array: np.ndarray) -> Any:
+    """A tensor of an array's own memory; None if it is not aligned, dense and writable."""
+    flags = array.flags
+    if not (flags.c_contiguous and flags.writeable) or str(array.dtype) not in _NUMPY_TYPES:
+        return None
+    tensor = tvm_runtime().from_dlpack(array)
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else None
