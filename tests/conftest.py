@@ -38,6 +38,20 @@ def paths_of_programs():
 
 
 @pytest.fixture(autouse=True, scope="session")
+def warm_servers(paths_of_programs):
+    """Worker servers are forked from one program that has imported TVM."""
+    from warm_server import WarmServers
+
+    from tvm_droplet_ms.measure.pool import program
+
+    servers = WarmServers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "subprocess", servers)
+        yield
+    servers.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
 def intrinsics_that_are_parsed_quickly():
     """TVM's first ``TuneContext`` imports them all: in 2 s instead of 14 to 90."""
     from tvm_droplet_ms.compat import lazy_intrinsics  # After the environment was set.

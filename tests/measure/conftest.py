@@ -1,8 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures for builders, runners and pools."""
 
+import subprocess
+
 import pytest
 from measuring import Surroundings
+
+from tvm_droplet_ms.measure.pool import program
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cold_servers():
+    """Start servers as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "subprocess", subprocess)
+        yield
 
 
 @pytest.fixture
