@@ -52,7 +52,7 @@ def make_builder(surroundings):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, cold_servers):
     """A builder with nothing of its own, which many tests use and none may break."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         surroundings = Surroundings(tmp_path_factory.mktemp("builder"), monkeypatch)

@@ -30,7 +30,7 @@ MEMORY_LIMIT = 1 << 30
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, cold_servers):
     """A pool of two workers that every fault here must leave intact."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         surroundings = Surroundings(tmp_path_factory.mktemp("pool"), monkeypatch)

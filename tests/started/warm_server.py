@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker servers that are forked from a program with TVM imported, not started.
 
-Importing TVM takes longer than what most tests do with a worker. ``tests/measure``, where servers
-themselves are tested, starts real ones.
+Importing TVM takes longer than what most tests do with a worker. The tests of servers themselves
+(``cold_servers`` of ``tests/measure``) start real ones.
 """
 
 import array
@@ -28,19 +28,15 @@ class WarmServers:
     DEVNULL = subprocess.DEVNULL
 
     def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
-        self._program: subprocess.Popen[bytes] | None = None
-
-    def _start(self) -> None:
-        if self._program is None:
-            place = self._theirs.fileno()
-            command = [sys.executable, __file__, str(place), json.dumps(sys.path)]
-            self._program = subprocess.Popen(command, pass_fds=[place], start_new_session=True)
-            self._theirs.close()
+        self._ours, theirs = socket.socketpair()
+        command = [sys.executable, __file__, str(theirs.fileno()), json.dumps(sys.path)]
+        self._program = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], start_new_session=True
+        )
+        theirs.close()
 
     def Popen(self, command, *, pass_fds, stdin, stderr, env, start_new_session):
         """As the one of ``subprocess``, for a program that is the text of ``-c``."""
-        self._start()
         asked = {"code": command[2], "fds": list(pass_fds), "env": env, "cwd": os.getcwd()}
         text = json.dumps({**asked, "parent": os.getpid()}).encode()
         fds = array.array("i", [stderr.fileno(), *pass_fds])
@@ -56,8 +52,8 @@ class WarmServers:
 
     def close(self) -> None:
         self._ours.close()
-        if self._program is not None:
-            self._program.wait()
+        self._program.kill()
+        self._program.wait()
 
 
 class _Forked:
