@@ -2,6 +2,7 @@
 """The Relax pass and pipeline: tuning, application of records, and rejected arguments."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -20,11 +21,15 @@ from tvm.ir.utils import derived_object
 from tvm.relax.frontend import nn
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
-from tvm_droplet_ms import DropletTuneIRMod, open_database
+from tvm_droplet_ms import DropletTuneIRMod, open_database, tune
+from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.measure import WarmBuilder
+from tvm_droplet_ms.measure import PrefetchWeights, WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers import EvolutionaryExplorer, RandomExplorer
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
+from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 SMALL_SEARCH = {"explore_trials": 2}
@@ -309,11 +314,11 @@ def test_pipeline_tunes_for_the_host(model, arguments, tmp_path, packs_weights):
     )
 
 
-def test_one_database_serves_the_pipeline_and_tune(model, arguments, tmp_path, unmeasured):
+@pytest.mark.parametrize("option", [{}, {"cpu_weight_prepack": True}])
+def test_one_database_serves_the_pipeline_and_tune(option, model, arguments, tmp_path, unmeasured):
     target = host_target()
-    weights = {name: array for (name, _), array in zip(model[1], arguments[1:], strict=True)}
-    bound = relax.transform.BindParams("forward", weights)(model[0])
-    common = {"work_dir": str(tmp_path), "cpu_weight_prepack": True, **SMALL_SEARCH}
+    bound = with_constants(model, arguments)
+    common = {"work_dir": str(tmp_path), **option, **SMALL_SEARCH}
     pipeline(total_trials=8, target=target, **common, **unmeasured)(bound)
     lowered = lower(prepare_graph()(bound), target)
     with target, open_database(tmp_path):
@@ -323,6 +328,32 @@ def test_one_database_serves_the_pipeline_and_tune(model, arguments, tmp_path, u
     assert_close(
         run_forward(again, target, arguments[:1]), run_forward(model[0], target, arguments)
     )
+
+
+def with_constants(model, arguments):
+    weights = {name: array for (name, _), array in zip(model[1], arguments[1:], strict=True)}
+    return relax.transform.BindParams("forward", weights)(model[0])
+
+
+def test_tune_finds_what_the_pipeline_measured_and_the_other_way_round(
+    model, arguments, tmp_path, unmeasured
+):
+    target = Target({**host_target().export(), "num-cores": 1})
+    bound = with_constants(model, arguments)
+    bound["main"] = bound["forward"].with_attr("global_symbol", "main")
+    del bound["forward"]
+    first, second = str(tmp_path / "pipeline"), str(tmp_path / "tune")
+    pipeline(total_trials=8, target=target, work_dir=first, **SMALL_SEARCH, **unmeasured)(bound)
+    records = len(open_database(first).get_all_tuning_records())
+    options = {"target": target, "time_budget_s": 120, "progress": None}
+    found = tune(bound, work_dir=first, trials=0, **options)
+    assert found.trials == 0
+    assert sum(row.trials for row in found.kernels) == records
+    assert all(row.trials > 0 for row in found.kernels)
+    tune(bound, work_dir=second, trials=4, **options)
+    for directory, is_tuned in ((second, True), (str(tmp_path / "empty"), False)):
+        applied = pipeline(total_trials=0, target=target, work_dir=directory)(bound)
+        assert bool(scheduled(applied)) == is_tuned
 
 
 def test_a_limit_hands_on_a_nan(tmp_path):
@@ -337,3 +368,38 @@ def test_a_limit_hands_on_a_nan(tmp_path):
     given = np.tile(np.array([np.nan, -1.0, 2.0, -np.inf], "float32"), (2, 16))
     found = run_forward(applied, target, [tvm.runtime.tensor(given)])
     np.testing.assert_array_equal(found, np.tile(np.array([np.nan, 0.0, 2.0, 0.0]), (2, 16)))
+
+
+def test_the_pipeline_compiles_the_prefetches_that_were_measured(tmp_path):
+    """``WarmBuilder`` measures a kernel whose weights are packed with prefetches."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 256), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight = relax.const(np.ones((256, 1024), "float32"))
+            result = builder.emit_output(relax.op.matmul(x, weight))
+        builder.emit_func_output(result)
+    mod, target = builder.get(), Target({**host_target().export(), "num-cores": 1})
+    (task,) = ms.relax_integration.extract_tasks(lower(prepare_graph()(mod), target), target)
+    workload = task.dispatched[0]
+    measured = next(s for s in drawn_schedules(workload, target) if fetches(s.mod))
+    database = open_database(tmp_path)
+    entry = database.commit_workload(workload)
+    database.commit_tuning_record(ms.database.TuningRecord(measured.trace, entry, [1e-3], target))
+    assert fetches(pipeline(total_trials=0, target=target, work_dir=str(tmp_path))(mod), ran=True)
+
+
+def fetches(mod, ran=False):
+    """Whether a kernel has prefetches, after the pass that the builder runs, or as it is."""
+    return "llvm.prefetch" in (mod if ran else PrefetchWeights()(mod)).script()
+
+
+def drawn_schedules(mod, target):
+    with fast_tune_contexts():
+        context = ms.TuneContext(
+            mod, target=target, space_generator="post-order-apply", rand_state=1
+        )
+        schedules = list(context.generate_design_space())
+    replayer = ScreenedReplayer(mod, list(context.space_generator.postprocs), random.Random(0))
+    history = TaskHistory(mod, target)
+    return [each.schedule for each in RandomExploration(replayer, schedules, history).ask(64)]

@@ -569,6 +569,18 @@ def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]
     return parent, server
 
 
+def test_an_interrupt_at_the_start_does_not_reach_the_server(make_pool):
+    """A server that SIGINT ends while Python starts has a traceback in each task's message."""
+    pool = make_pool(1)
+    server = server_of(pool)
+    for _ in range(100):
+        server.send_signal(signal.SIGINT)
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.005)
+    assert pool.submit(PATIENCE_SECS, abs, -1).result() == 1
+    assert server_of(pool).pid == server.pid
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
 def test_parent_killed(surroundings, number):
     """SIGTERM goes to each process, as batch systems send it."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         is_unmeasured,
     )
     from .pool import TaskFailed, WorkerPool, available_cpus
+    from .prefetch.prefetch_weights import PrefetchWeights
     from .presets import fast_measure
     from .profile import TuningProfile
     from .runner import PromptRunner, PromptRunnerFuture
@@ -35,6 +36,7 @@ __all__ = [
     "TIME_LIMIT",
     "BuildStats",
     "Failure",
+    "PrefetchWeights",
     "PromptRunner",
     "PromptRunnerFuture",
     "RunStats",
@@ -59,6 +61,7 @@ _MODULES = {
     "TIME_LIMIT": ".failures",
     "BuildStats": ".stats",
     "Failure": ".failures",
+    "PrefetchWeights": ".prefetch.prefetch_weights",
     "PromptRunner": ".runner",
     "PromptRunnerFuture": ".runner",
     "RunStats": ".stats",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pipeline that lowers a model, tunes its kernels and applies their schedules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import tvm
@@ -11,20 +12,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from ..compat.flags import check_flag
-from ..design_space.dot_products.dot_units import VNNI, has_features
-from ..design_space.dot_products.rounded_vectors import RoundVectors
-from ..design_space.matrix_tiles.kept_tiles import KeepTiles
-from ..design_space.native_vectors import register_floats
 from ..host import parsed_target
-from ..measure.prefetch.prefetch_weights import PrefetchWeights
 from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
-from ..model.prepare import prepare_graph
-from ..model.residuals.overwrite import overwrite_residuals
 from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database
-from ..tuning.compile.keep_nan import keep_nan
-from .module_tuner import check_trials, make_tuner
+from ..tuning.compile.lowering import finishing_passes
+from ..tuning.graph_passes import graph_passes
+from .tuning_pass import ModuleTuner, check_trials
 
 
 def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
@@ -37,24 +32,12 @@ def _records_of_target(database: ms.Database, target: Target) -> ms.Database:
     return records
 
 
-def _prepare_bound_graph() -> tvm.transform.Pass:
-    """Make a pass that runs ``prepare_graph`` on modules whose weights are constants.
-
-    It leaves other modules unchanged: each run of the model would have to change the layout of
-    weights that are parameters.
-    """
-
-    def prepare(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
-        functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
-        for function in functions:
-            inputs = (function.attrs or {}).get("num_input", len(function.params))
-            if int(inputs) < len(function.params):
-                return mod
-        target = Target.current(allow_none=True)
-        has_vnni = has_features(target, *VNNI)
-        return prepare_graph(lanes=register_floats(target), has_vnni=has_vnni)(mod)
-
-    return tvm.transform.module_pass(prepare, opt_level=0, name="PrepareBoundGraph")
+def _has_constant_weights(mod: IRModule) -> bool:
+    """True if all parameters of the Relax functions of a module are inputs."""
+    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    return all(
+        int((f.attrs or {}).get("num_input", len(f.params))) >= len(f.params) for f in functions
+    )
 
 
 def _optimize_graph(
@@ -79,21 +62,16 @@ def droplet_tuning_pipeline(
     cpu_weight_prepack: bool = False,
     max_trials_per_task: int | None = None,
     *,
-    op_names: Sequence[str] | None = None,
-    num_trials_per_iter: int = 64,
-    builder: ms.Builder.BuilderType | None = None,
-    runner: ms.Runner.RunnerType | None = None,
-    cost_model: ms.CostModel.CostModelType | None = None,
-    seed: int | None = None,
     optimize_graph: bool = False,
     graph_budget_s: float = 60.0,
-    **strategy_options: Any,
+    **options: Any,
 ) -> tvm.transform.Pass:
     """Make a pipeline that tunes a static-shape model with ``DropletStrategy``.
 
     Like ``relax.pipeline.static_shape_tuning_pipeline``, but with another strategy. On a CPU, a
     model whose weights are constants is prepared first (``model.prepare.prepare_graph``): batch
-    norms are folded into weights, and convolutions computed in NHWC. The pipeline legalizes, fuses,
+    norms are folded into weights, and convolutions computed in NHWC. The layouts of its weights are
+    tuned too, so that ``tune`` can use the same database. The pipeline legalizes, fuses,
     tunes every kernel and applies the best schedule of each. The module is then ready for
     ``tvm.compile``. Unlike TVM's pipeline, it applies only records in `work_dir`, and only records
     of `target`. ``relax.get_pipeline("droplet_tuning", ...)`` makes the same pipeline.
@@ -108,19 +86,20 @@ def droplet_tuning_pipeline(
         Directory of the database and of TVM's log of each task. Created if missing. A second run
         continues from its database.
     cpu_weight_prepack : bool
-        Whether to tune the layout of a CPU kernel's weights too. The compiled module then has a
-        function ``<name>_transform_params``, whose result replaces the parameters of ``<name>``.
+        Whether to tune the layout of a CPU kernel's weights too if they are parameters. The
+        compiled module then has a function ``<name>_transform_params``, whose result replaces the
+        parameters of ``<name>``.
     max_trials_per_task : int, optional
         Maximum trials of one task. Defaults to `total_trials`.
-    op_names, num_trials_per_iter, builder, runner, cost_model, seed
-        As in :func:`DropletTuneIRMod`.
     optimize_graph : bool
         Whether to search for a faster graph first, on a CPU, by
         ``tvm_droplet_papers.graph.optimize``, which is installed apart. Work in progress.
     graph_budget_s : float
         Time budget of this search in seconds.
-    **strategy_options
-        Keyword arguments of ``DropletStrategy``, such as ``prior=None``.
+    **options
+        ``op_names``, ``num_trials_per_iter``, ``builder``, ``runner``, ``cost_model`` and ``seed``
+        as in :func:`DropletTuneIRMod`. Others are keyword arguments of ``DropletStrategy``, such as
+        ``prior=None``.
 
     Returns
     -------
@@ -145,49 +124,44 @@ def droplet_tuning_pipeline(
             f"optimize_graph=True with a target of the kind {target.kind.name!r}: expected 'llvm', "
             "a CPU; pass optimize_graph=False"
         )
-    tune = make_tuner(
-        target,
-        params={},
+    names = {each.name for each in fields(ModuleTuner)}
+    tuner = ModuleTuner(
+        target=target,
         work_dir=work_dir,
         max_trials_global=total_trials,
         max_trials_per_task=max_trials_per_task,
-        num_trials_per_iter=num_trials_per_iter,
-        op_names=op_names,
-        builder=builder,
-        runner=runner,
-        cost_model=cost_model,
-        seed=seed,
-        strategy_options=strategy_options,
+        strategy_options={name: options[name] for name in options.keys() - names},
+        **{name: options[name] for name in options.keys() & names},
     )
     is_cpu = target.kind.name == "llvm"
     if is_cpu:
         register_schedule_rules()
-    before_tuning = [
-        *([_prepare_bound_graph()] if is_cpu else []),
-        *([_optimize_graph(target, work_dir, graph_budget_s, seed)] if optimize_graph else []),
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        *lowering_passes(is_plain=not is_cpu, packs_weights=cpu_weight_prepack),
-    ]
-    after_applying = [keep_nan()] if is_cpu else []
-    if cpu_weight_prepack:
-        after_applying += [
-            *([PrefetchWeights()] if is_cpu else []),
+    graph_search = (
+        [_optimize_graph(target, work_dir, graph_budget_s, tuner.seed)] if optimize_graph else []
+    )
+
+    def tune_and_apply(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
+        is_prepared = is_cpu and _has_constant_weights(mod)
+        packs_weights = cpu_weight_prepack or is_prepared
+        before_tuning = [
+            *([each for _, each in graph_passes(target)] if is_prepared else []),
+            *graph_search,
+            relax.transform.DecomposeOpsForInference(),
+            relax.transform.CanonicalizeBindings(),
+            *lowering_passes(is_plain=not is_cpu, packs_weights=packs_weights),
+        ]
+        packing = [
             relax.transform.SplitLayoutRewritePreproc(),
             relax.transform.LiftTransformParams(),
             relax.transform.FoldConstant(),
         ]
-
-    def tune_and_apply(mod: IRModule, _ctx: tvm.transform.PassContext) -> IRModule:
         with target:
             mod = tvm.transform.Sequential(before_tuning)(mod)
             # The graph search writes to the same files, and has to finish first.
-            database = tune(mod) if total_trials > 0 else open_database(work_dir)
+            database = tuner.tune(mod) if total_trials > 0 else open_database(work_dir)
             with _records_of_target(database, target):
                 mod = relax.transform.MetaScheduleApplyDatabase()(mod)
-            mod = tvm.transform.Sequential(after_applying)(mod)
-            if not is_cpu:
-                return mod
-            return RoundVectors(target)(overwrite_residuals()(KeepTiles()(mod)))
+            finish = finishing_passes(target, packing if packs_weights else [])
+            return tvm.transform.Sequential(finish)(mod)
 
     return tvm.transform.module_pass(tune_and_apply, opt_level=0, name="droplet_tuning_pipeline")

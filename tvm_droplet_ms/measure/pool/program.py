@@ -13,6 +13,9 @@ import psutil
 
 from .pytorch import KEEP_OUT
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The signals that the program ignores, and that are blocked until it does."""
+
 _POLL_SECS = 0.005
 """Seconds between two checks whether the program has ended."""
 
@@ -39,6 +42,8 @@ class Program:
         # A file in memory, because a full disk may be the reason that the program ends.
         self._stderr = os.fdopen(os.memfd_create("stderr"), "rb", buffering=0)
         inherited = [connection.fileno(), *([] if worker_stderr is None else [worker_stderr])]
+        # The program inherits the mask: an early interrupt would end it with a traceback.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -59,6 +64,8 @@ class Program:
         except BaseException:
             self._stderr.close()
             raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._lock = threading.Lock()
 
     @property

@@ -23,6 +23,7 @@ from typing import NoReturn
 import cloudpickle
 
 from ..failures import TIME_LIMIT, Failure
+from .program import SIGNALS
 from .protocol import PoolConfig, Reply, Task, WorkerConfig
 from .pytorch import let_pytorch_in
 from .worker import serve_tasks
@@ -51,8 +52,9 @@ def main(descriptor: int, parent: int, directory: str) -> None:
     """
     # A signal that ends the user's process may also be sent to its children. The server ignores it:
     # it ends when the connection closes, so that it can clean up.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     connection = Connection(descriptor)
     is_done = False
     try:

@@ -7,7 +7,7 @@ compile each packing function separately, and again for every build of the model
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -202,6 +202,20 @@ def _schedule(lowered: IRModule, database: ms.Database, target: Target) -> IRMod
     """Apply schedules, with the packing of weights in separate functions."""
     with database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
-    scheduled = PrefetchWeights()(keep_nan()(scheduled))
-    scheduled = KeepTiles()(relax.transform.SplitLayoutRewritePreproc()(scheduled))
-    return RoundVectors(target)(overwrite_residuals()(scheduled))
+    finish = finishing_passes(target, [relax.transform.SplitLayoutRewritePreproc()])
+    return tvm.transform.Sequential(finish)(scheduled)
+
+
+def finishing_passes(
+    target: Target, packing: Sequence[tvm.transform.Pass]
+) -> list[tvm.transform.Pass]:
+    """Return the passes for scheduled kernels, which are measured with most of them too.
+
+    ``packing``: the passes that split off the packing of weights. On other targets than CPUs, no
+    others are needed.
+    """
+    if target.kind.name != "llvm":
+        return list(packing)
+    # `measure.build_scheduled` also prefetches, keeps tiles and rounds.
+    before = [keep_nan(), PrefetchWeights()]
+    return [*before, *packing, KeepTiles(), overwrite_residuals(), RoundVectors(target)]
