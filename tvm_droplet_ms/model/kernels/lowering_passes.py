@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common list of passes from a graph to its kernels.
 
-``tune``, the pipeline "droplet_tuning" and the graph search all use this list, so they can share
+``tune``, the pipeline "droplet_tuning" and the graph search all use this list, so they share
 databases.
 """
 
