@@ -17,7 +17,7 @@ from ..model.kernels.lowering_passes import lowering_passes
 from ..model.kernels.registration import register_schedule_rules
 from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database
-from ..tuning.compile.lowering import finishing_passes
+from ..tuning.compile.finishing_passes import finishing_passes
 from ..tuning.graph_passes import graph_passes
 from .tuning_pass import ModuleTuner, check_trials
 

@@ -7,7 +7,7 @@ compile each packing function separately, and again for every build of the model
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -22,16 +22,12 @@ from tvm.tirx import PrimFunc
 
 from ...compat.loop_vectorizer import without_loop_vectorizer
 from ...compat.quiet import without_lines
-from ...design_space.dot_products.rounded_vectors import RoundVectors
-from ...design_space.matrix_tiles.kept_tiles import KeepTiles
-from ...measure.prefetch.prefetch_weights import PrefetchWeights
 from ...model.bindings import Bindings, Expr, Var, operator_name, static_shape, values_of
 from ...model.kernels.lowering_passes import lowering_passes
-from ...model.residuals.overwrite import overwrite_residuals
 from ...model.rewriting import Emit, Rewrite, binding_pass
 from ...model.shared_constants import share_constants
 from ...session.errors import ModelError, first_line
-from .keep_nan import keep_nan
+from .finishing_passes import finishing_passes
 from .kernel_objects import KernelObjects
 from .linked_model import LinkedModel
 from .naming import with_suffix
@@ -204,18 +200,3 @@ def _schedule(lowered: IRModule, database: ms.Database, target: Target) -> IRMod
         scheduled = relax.transform.MetaScheduleApplyDatabase()(lowered)
     finish = finishing_passes(target, [relax.transform.SplitLayoutRewritePreproc()])
     return tvm.transform.Sequential(finish)(scheduled)
-
-
-def finishing_passes(
-    target: Target, packing: Sequence[tvm.transform.Pass]
-) -> list[tvm.transform.Pass]:
-    """Return the passes for scheduled kernels, which are measured with most of them too.
-
-    ``packing``: the passes that split off the packing of weights. On other targets than CPUs, no
-    others are needed.
-    """
-    if target.kind.name != "llvm":
-        return list(packing)
-    # `measure.build_scheduled` also prefetches, keeps tiles and rounds.
-    before = [keep_nan(), PrefetchWeights()]
-    return [*before, *packing, KeepTiles(), overwrite_residuals(), RoundVectors(target)]
