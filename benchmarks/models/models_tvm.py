@@ -17,6 +17,7 @@ from tvm_ffi import structural_hash
 import tvm
 from tvm import relax
 from tvm.ir import IRModule
+from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
@@ -26,7 +27,6 @@ from tvm_droplet_ms.measure.prefetch.prefetch_weights import PrefetchWeights
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.threads import set_worker_threads
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.kernel.stoppable_strategy import StoppableStrategy, StopRules
 from tvm_droplet_ms.tuning.parts import Parts
 from tvm_droplet_ms.tuning.schedules import best_records
 
@@ -65,9 +65,7 @@ def tune_with_tvm(
             ]
         )(mod)
     batches: list[int] = []
-    rules = StopRules(lambda: "time" if time.monotonic() >= deadline else "")
     search = ms.search_strategy.SearchStrategy.create("replay-trace")
-    strategy = StoppableStrategy(search, rules, lambda results: batches.append(len(results)))
     tools = fast_measure(target, process_wide=False)
     try:
         with parts("tuning"), fast_tune_contexts():
@@ -79,7 +77,7 @@ def tune_with_tvm(
                 max_trials_global=_UNLIMITED,
                 num_trials_per_iter=_BATCH,
                 database=database,
-                strategy=strategy,
+                strategy=UntilDeadline(search, deadline, batches),
                 seed=seed,
                 **tools,
             )
@@ -94,6 +92,49 @@ def tune_with_tvm(
         "parts": parts.secs,
         "compiled": compiled,
     }
+
+
+@derived_object
+class UntilDeadline(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
+    """Forwards to another strategy until a time of ``time.monotonic``.
+
+    TVM ends a task whose strategy returns no candidates (``task_scheduler.cc``). ``batches``:
+    receives the number of results of each batch.
+    """
+
+    def __init__(
+        self, strategy: ms.search_strategy.SearchStrategy, deadline: float, batches: list[int]
+    ) -> None:
+        """Constructor"""
+        super().__init__()
+        self._strategy = strategy
+        self._deadline = deadline
+        self._batches = batches
+
+    def _initialize_with_tune_context(self, context: ms.TuneContext) -> None:
+        self._strategy._initialize_with_tune_context(context)
+
+    def pre_tuning(self, *arguments: Any) -> None:
+        """Begin a run; see ``SearchStrategy.pre_tuning``."""
+        self._strategy.pre_tuning(*arguments)
+
+    def post_tuning(self) -> None:
+        """End the run."""
+        self._strategy.post_tuning()
+
+    def generate_measure_candidates(self) -> Any:
+        """The next batch; None at the end of the run."""
+        late = time.monotonic() >= self._deadline
+        return None if late else self._strategy.generate_measure_candidates()
+
+    def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
+        """Take the results of the last batch."""
+        self._strategy.notify_runner_results(list(measure_candidates), list(results))
+        self._batches.append(len(results))
+
+    def clone(self) -> ms.search_strategy.SearchStrategy:
+        """Wrap a clone of the strategy, with the same deadline."""
+        return UntilDeadline(self._strategy.clone(), self._deadline, self._batches)
 
 
 def _compile(mod: IRModule, database: ms.Database, target: Target) -> relax.VMExecutable:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stop rules, inputs, tolerances and refusals of a kernel's tuning, without any tuning."""
 
-from types import SimpleNamespace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from tvm_droplet_ms.measure import MACHINERY_FAILURE
 from tvm_droplet_ms.measure.deviation import deviation
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
+from tvm_droplet_ms.tuning.budget.stop_rules import StopRules
 from tvm_droplet_ms.tuning.kernel import KernelError, tune_kernel
 from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
 from tvm_droplet_ms.tuning.kernel.check.arguments import (
@@ -27,30 +26,34 @@ from tvm_droplet_ms.tuning.kernel.check.arguments import (
 )
 from tvm_droplet_ms.tuning.kernel.check.kernel_time import OCCASION_SPREAD, KernelTime
 from tvm_droplet_ms.tuning.kernel.faults import nothing_measured
-from tvm_droplet_ms.tuning.kernel.stoppable_strategy import StoppableStrategy, StopRules
 
 
 def module(outputs):
     return IRModule({"main": te.create_prim_func(outputs)})
 
 
+def told(*times):
+    """The results of a batch; None for a failure."""
+    return [RunnerResult(None if one is None else [one], None) for one in times]
+
+
 def test_patience_counts_from_the_last_gain():
     rules = StopRules(lambda: "", patience=3)
-    rules.tell([5.0, None, 4.0])
+    rules.tell(told(5.0, None, 4.0))
     assert (rules.best_secs, rules.since_gain, rules.reason) == (4.0, 0, "")
-    rules.tell([4.0, None])
+    rules.tell(told(4.0, None))
     assert rules.reason == ""
-    rules.tell([4.5])
+    rules.tell(told(4.5))
     assert rules.reason == "patience"
-    rules.tell([1.0])
+    rules.tell(told(1.0))
     assert rules.reason == ""
 
 
 def test_target_and_what_was_known_before():
     rules = StopRules(lambda: "", target_secs=2.0, best_secs=3.0)
-    rules.tell([4.0])
+    rules.tell(told(4.0))
     assert (rules.best_secs, rules.since_gain, rules.reason) == (3.0, 1, "")
-    rules.tell([2.0])
+    rules.tell(told(2.0))
     assert rules.reason == "target"
     assert StopRules(lambda: "", target_secs=2.0, best_secs=1.0).reason == "target"
 
@@ -245,11 +248,9 @@ def test_a_sum_whose_extent_is_in_the_data_is_refused(tmp_path):
 
 
 def test_what_the_machine_failed_to_measure_spends_no_patience():
-    told = SimpleNamespace(notify_runner_results=lambda *_: None)
-    rules, seen = StopRules(lambda: "", patience=2), []
-    strategy = StoppableStrategy(told, rules, seen.append)
+    rules = StopRules(lambda: "", patience=2)
     unmeasured = [RunnerResult([], "no room"), RunnerResult(None, f"{MACHINERY_FAILURE}no room")]
-    strategy.notify_runner_results([], unmeasured)
-    assert (rules.since_gain, rules.reason, len(seen)) == (0, "", 1)
-    strategy.notify_runner_results([], [RunnerResult(None, "it crashed"), *unmeasured])
+    rules.tell(unmeasured)
+    assert (rules.since_gain, rules.reason) == (0, "")
+    rules.tell([RunnerResult(None, "it crashed"), *unmeasured])
     assert rules.since_gain == 1

@@ -36,10 +36,10 @@ def log(monkeypatch):
         log.append("start")
         return {"builder": None, "runner": None}
 
-    def run(tasks, *, num_trials_per_iter, builder, runner, **_):
-        assert (builder.name, runner.name) == ("builder", "runner")
-        log.append(num_trials_per_iter)
-        if num_trials_per_iter == 7:
+    def run(tasks, setup, limits, **_):
+        assert (setup.builder.name, setup.runner.name) == ("builder", "runner")
+        log.append(limits.batch)
+        if limits.batch == 7:
             raise RuntimeError("made up")
         return SimpleNamespace(trials=5, why_ended="made up")
 
@@ -128,9 +128,9 @@ def test_small_batches_do_not_add_up_to_more_than_asked(trials):
 def test_the_trials_reach_each_run(tmp_path, log, monkeypatch):
     asked = []
 
-    def run(tasks, *, num_trials_per_iter, max_trials, **_):
-        asked.append((num_trials_per_iter, max_trials))
-        whole = -(-max_trials // num_trials_per_iter) * num_trials_per_iter
+    def run(tasks, setup, limits, **_):
+        asked.append((limits.batch, limits.trials))
+        whole = -(-limits.trials // limits.batch) * limits.batch
         return SimpleNamespace(trials=whole, why_ended="trials")
 
     monkeypatch.setattr(kernel_tuner, "tune_tasks_by_clock", run)

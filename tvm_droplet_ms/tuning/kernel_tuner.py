@@ -20,6 +20,7 @@ from ..search_strategy.prior import find_prior
 from ..session.roofline import measure_machine
 from ..session.stop import StopRequest
 from .budget.ending import GRACE_SECS, batch_size
+from .budget.loop import Limits, TuningSetup
 from .budget.priorities import Priorities
 from .budget.tuning_run import TuningRun, in_whole_batches, tune_tasks_by_clock, with_design_space
 from .cold_timing import InsideTiming, allocate_or_keep
@@ -207,24 +208,28 @@ class KernelTuner:
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
 
         written = WrittenRecords(self._context.directory, self.database)
+        setup = TuningSetup(
+            str(self._context.directory),
+            self.database,
+            strategy=strategy,
+            callbacks=[*self.watch.callbacks, written],
+            seed=self._context.seed,
+            **self._measure,
+        )
+
+        def should_stop() -> str:
+            if stop.is_asked:
+                return "interrupt"
+            return "patience" if self.watch.is_spent or written.lost else ""
 
         def measured(size: int, most: int | None) -> TuningRun:
             return tune_tasks_by_clock(
                 tasks,
-                work_dir=str(self._context.directory),
-                database=self.database,
-                strategy=strategy,
-                deadline=stop.deadline,
-                max_trials=most,
-                max_trials_per_task=each,
-                num_trials_per_iter=size,
+                setup,
+                Limits(stop.deadline, most, each, size, should_stop),
                 rates=self.rates,
-                should_stop=lambda: bool(stop.is_asked or self.watch.is_spent or written.lost),
                 make_priorities=self._make_priorities,
-                callbacks=[*self.watch.callbacks, written],
                 first_secs=self._first_secs,
-                seed=self._context.seed,
-                **self._measure,
             )
 
         def run(size: int, most: int | None) -> TuningRun:
@@ -251,6 +256,5 @@ class KernelTuner:
                 self._stop_measuring()
         written.check()
         self.trials += count
-        stopped = "interrupt" if stop.is_asked else "patience"
-        self.why_ended = stopped if why == "stopped" else why
+        self.why_ended = why
         logger.info("%d trials, ended by: %s", count, self.why_ended)

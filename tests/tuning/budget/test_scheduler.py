@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.session.roofline import MachineRates
+from tvm_droplet_ms.tuning.budget.loop import Limits, TuningSetup
 from tvm_droplet_ms.tuning.budget.priorities import Priorities, Stake
 from tvm_droplet_ms.tuning.budget.scheduler import TuningClock
 from tvm_droplet_ms.tuning.budget.tuning_run import tune_tasks_by_clock
@@ -82,18 +83,16 @@ def tune(tasks, tmp_path, *, clock=None, builder=None, database=None, **options)
     clock = clock or MadeUpClock()
     builder = builder or MadeUpBuilder(clock)
     database = MemoryDatabase() if database is None else database
-    run = tune_tasks_by_clock(
-        tasks,
-        work_dir=str(tmp_path),
-        database=database,
-        builder=builder,
-        runner=MadeUpRunner(),
-        strategy=options.pop("strategy", strategy()),
-        rates=RATES,
-        clock=clock,
-        num_trials_per_iter=2,
-        **options,
+
+    def given(*names):
+        return {name: options.pop(name) for name in names if name in options}
+
+    setup = TuningSetup(
+        *(str(tmp_path), database, builder, MadeUpRunner(), strategy()), **given("space", "seed")
     )
+    rules = given("make_priorities", "first_secs")
+    limits = Limits(batch=2, **options)
+    run = tune_tasks_by_clock(tasks, setup, limits, rates=RATES, clock=clock, **rules)
     return run, builder, database
 
 
@@ -111,7 +110,7 @@ def best_secs(database, task):
 @pytest.mark.parametrize("rule", [Priorities, InTurns])
 def test_every_task_may_have_a_limit_of_its_own(tmp_path, rule):
     tasks = [dense(16), dense(32), dense(64)]
-    limits = {"max_trials": 100, "max_trials_per_task": 5}
+    limits = {"trials": 100, "trials_per_task": 5}
     run, _, database = tune(tasks, tmp_path, make_priorities=rule, **limits)
     # In batches of two.
     assert [row.effort.trials for row in run.rows] == [5, 5, 5]
@@ -120,7 +119,7 @@ def test_every_task_may_have_a_limit_of_its_own(tmp_path, rule):
 
 def test_first_batches_are_in_order_of_weight_times_roofline(tmp_path):
     tasks = [dense(8), dense(64), dense(16, weight=40), dense(32)]
-    run, builder, database = tune(tasks, tmp_path, max_trials=8)
+    run, builder, database = tune(tasks, tmp_path, trials=8)
     assert run.trials == 8 and run.why_ended == "trials"
     assert [row.effort.trials for row in run.rows] == [2, 2, 2, 2]
     assert [rows_of(batch[0]) for batch in builder.batches] == [16, 64, 32, 8]
@@ -132,10 +131,10 @@ def test_kernels_whose_first_times_are_known_are_visited_by_what_there_is_to_gai
     tasks = [dense(8), dense(64), dense(16, weight=40)]
     first = {structural_hash(task.dispatched[0]): 2e-5 for task in tasks}
     first[structural_hash(tasks[0].dispatched[0])] = 1.0
-    run, builder, _ = tune(tasks, tmp_path, max_trials=2, first_secs=first)
+    run, builder, _ = tune(tasks, tmp_path, trials=2, first_secs=first)
     assert [row.effort.trials for row in run.rows] == [2, 0, 0]
     assert rows_of(builder.batches[0][0]) == 8
-    run, _, database = tune(tasks, tmp_path, max_trials=6, first_secs=first)
+    run, _, database = tune(tasks, tmp_path, trials=6, first_secs=first)
     assert run.rows[0].best_secs == best_secs(database, tasks[0])
     assert run.rows[0].effort.trials < 6
 
@@ -157,18 +156,18 @@ def test_flag_ends_the_run_and_keeps_what_was_measured(tmp_path):
         [dense(8), dense(16)],
         tmp_path,
         clock=clock,
-        max_trials=100,
-        should_stop=lambda: clock.now >= 6,
+        trials=100,
+        should_stop=lambda: "flag" if clock.now >= 6 else "",
     )
-    assert run.why_ended == "stopped"
+    assert run.why_ended == "flag"
     assert run.trials == 6 == len(database.get_all_tuning_records())
 
 
 def test_second_run_continues(tmp_path):
     tasks = [dense(8), dense(16, weight=50)]
-    _, _, database = tune(tasks[1:], tmp_path, max_trials=4)
+    _, _, database = tune(tasks[1:], tmp_path, trials=4)
     known = best_secs(database, tasks[1])
-    run, _, _ = tune(tasks, tmp_path, max_trials=2, database=database)
+    run, _, _ = tune(tasks, tmp_path, trials=2, database=database)
     # The heavy task was visited by the first run.
     assert [row.effort.trials for row in run.rows] == [2, 0]
     assert run.rows[1].best_secs == known
@@ -176,7 +175,7 @@ def test_second_run_continues(tmp_path):
 
 
 def test_records_of_another_target_are_not_known(tmp_path):
-    _, _, database = tune([dense(16)], tmp_path, max_trials=2)
+    _, _, database = tune([dense(16)], tmp_path, trials=2)
     other = Target({"kind": "llvm", "num-cores": 8})
     mod = dense(16).dispatched[0]
     task = ms.ExtractedTask("dense", mod, other, [mod], 1)
@@ -191,7 +190,7 @@ def test_exhausted_tasks_end_the_run(tmp_path):
         postprocs=[],
         mutator_probs={},
     )
-    run, _, _ = tune([dense(8), dense(16)], tmp_path, max_trials=100, space=space)
+    run, _, _ = tune([dense(8), dense(16)], tmp_path, trials=100, space=space)
     assert run.trials == 2 and run.why_ended == "converged"
 
 
@@ -199,7 +198,7 @@ def test_failing_builds_do_not_end_the_run(tmp_path):
     clock = MadeUpClock()
     builder = MadeUpBuilder(clock, fails=True)
     run, _, database = tune(
-        [dense(8), dense(16)], tmp_path, clock=clock, builder=builder, max_trials=12
+        [dense(8), dense(16)], tmp_path, clock=clock, builder=builder, trials=12
     )
     assert run.trials == 12
     assert min(row.effort.batches for row in run.rows) >= 2
@@ -208,8 +207,7 @@ def test_failing_builds_do_not_end_the_run(tmp_path):
 
 def test_runs_of_one_seed_are_equal(tmp_path):
     first, second = (
-        tune([dense(8), dense(32)], tmp_path / name, max_trials=8, seed=3)[1].batches
-        for name in "ab"
+        tune([dense(8), dense(32)], tmp_path / name, trials=8, seed=3)[1].batches for name in "ab"
     )
     assert [list(map(structural_hash, batch)) for batch in first] == [
         list(map(structural_hash, batch)) for batch in second
@@ -220,7 +218,7 @@ def test_task_that_no_schedule_can_change_is_left_out(tmp_path, caplog):
     image = te.placeholder((te.var("n"), 4), name="image")
     mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
     symbolic = ms.ExtractedTask("symbolic", mod, TARGET, [mod], 1)
-    run, _, _ = tune([symbolic, dense(8)], tmp_path, max_trials=2)
+    run, _, _ = tune([symbolic, dense(8)], tmp_path, trials=2)
     assert [row.name for row in run.rows] == ["dense 8"]
     assert run.trials == 2
     assert "symbolic is not tuned: an extent of it is known at run time only" in caplog.text
@@ -234,8 +232,8 @@ def test_run_without_an_end_is_refused(tmp_path):
 def test_no_time_no_trial_and_no_task(tmp_path):
     for tasks, limits, why in (
         ([dense(8)], {"deadline": 0.0}, "time"),
-        ([dense(8)], {"max_trials": 0}, "trials"),
-        ([], {"max_trials": 8}, "converged"),
+        ([dense(8)], {"trials": 0}, "trials"),
+        ([], {"trials": 8}, "converged"),
     ):
         run, builder, _ = tune(tasks, tmp_path, **limits)
         assert run.trials == 0 and run.why_ended == why and not builder.batches
@@ -307,16 +305,9 @@ def test_a_batch_is_proposed_before_the_one_before_is_asked_for(tmp_path):
             events.append(f"run {batch}")
             return [Future(batch) for _ in runner_inputs]
 
-    tune_tasks_by_clock(
-        [dense(8), dense(16), dense(32)],
-        work_dir=str(tmp_path),
-        database=MemoryDatabase(),
-        builder=MadeUpBuilder(MadeUpClock()),
-        runner=Runner(),
-        strategy=strategy(),
-        rates=RATES,
-        num_trials_per_iter=1,
-        max_trials=3,
-    )
+    builder = MadeUpBuilder(MadeUpClock())
+    setup = TuningSetup(str(tmp_path), MemoryDatabase(), builder, Runner(), strategy())
+    tasks = [dense(8), dense(16), dense(32)]
+    tune_tasks_by_clock(tasks, setup, Limits(batch=1, trials=3), rates=RATES)
     assert events[:4] == ["run 0", "run 1", "result of 0", "run 2"]
     assert sorted(events[4:]) == ["result of 1", "result of 2"]

@@ -33,9 +33,9 @@ class TaskEffort:
 class TuningClock:
     """Times the batches of a run and decides when it ends.
 
-    A batch does not start if it is expected to exceed the deadline. ``why_ended`` is "time",
-    "stopped", or "converged" if no task was left to measure. It is empty while the run continues,
-    and if the trials were spent.
+    A batch does not start if it is expected to exceed the deadline. ``why_ended`` is "time", the
+    reason of ``should_stop``, or "converged" if no task was left to measure. It is empty while the
+    run continues, and if the trials were spent.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TuningClock:
         tasks: int,
         *,
         deadline: float = math.inf,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.efforts = [TaskEffort() for _ in range(tasks)]
@@ -63,8 +63,8 @@ class TuningClock:
         With ``busy`` tasks, None only means that no other task should be measured now.
         """
         left = self._deadline - self._clock()
-        if self._should_stop():
-            self.why_ended = "stopped"
+        if reason := self._should_stop():
+            self.why_ended = reason
             return None
         if left <= 0:
             self.why_ended = "time"
@@ -155,13 +155,13 @@ class ClockScheduler(PyTaskScheduler):
 
 
 @derived_object
-class TellClock(PyMeasureCallback):
-    """Passes the results of each batch to a ``TuningClock``."""
+class OnBatch(PyMeasureCallback):
+    """Passes the task and the results of each batch to a function."""
 
-    def __init__(self, clock: TuningClock) -> None:
+    def __init__(self, tell: Callable[[int, list[RunnerResult]], None]) -> None:
         """Constructor"""
         super().__init__()
-        self._timing = clock
+        self._tell = tell
 
     def apply(
         self,
@@ -172,4 +172,4 @@ class TellClock(PyMeasureCallback):
         runner_results: Sequence[RunnerResult],
     ) -> None:
         """Take the results of a batch; see ``MeasureCallback.apply``."""
-        self._timing.finish(int(task_id), list(runner_results))
+        self._tell(int(task_id), list(runner_results))

@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from tvm_ffi import structural_hash
 
 from tvm.s_tir import ScheduleError
-from tvm.s_tir.meta_schedule import ExtractedTask, SpaceGenerator, TuneContext
-from tvm.s_tir.meta_schedule.builder import Builder
-from tvm.s_tir.meta_schedule.database import Database
-from tvm.s_tir.meta_schedule.measure_callback import (
-    AddToDatabase,
-    MeasureCallback,
-    RemoveBuildArtifact,
-)
-from tvm.s_tir.meta_schedule.runner import Runner
-from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
-from tvm.s_tir.meta_schedule.tune import tune_tasks
+from tvm.s_tir.meta_schedule import ExtractedTask, TuneContext
 from tvm.s_tir.meta_schedule.utils import fork_seed
 
 from ...compat import fast_tune_contexts
@@ -28,11 +18,9 @@ from ...search_strategy.logger import logger
 from ...session.roofline import MachineRates, task_bound
 from ..picks.first_picks import is_scheduled, why_not_tunable
 from ..schedules import best_records
+from .loop import Limits, TuningSetup, measure
 from .priorities import Priorities, Stake
-from .scheduler import ClockScheduler, TaskEffort, TellClock, TuningClock
-
-_UNLIMITED = 2**30
-"""The trial limit if only the deadline ends the run."""
+from .scheduler import TaskEffort, TuningClock
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,7 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class TuningRun:
-    """The outcome of a run; it ended by "time", "trials", "stopped" or "converged"."""
+    """The outcome of a run; it ended by "time", "trials", "converged" or ``Limits.should_stop``."""
 
     rows: tuple[TaskRow, ...]
     why_ended: str
@@ -59,49 +47,32 @@ class TuningRun:
 
 def tune_tasks_by_clock(
     tasks: Sequence[ExtractedTask],
+    setup: TuningSetup,
+    limits: Limits,
     *,
-    work_dir: str,
-    database: Database,
-    builder: Builder,
-    runner: Runner,
-    strategy: SearchStrategy,
-    deadline: float = math.inf,
-    max_trials: int | None = None,
-    max_trials_per_task: int | None = None,
-    num_trials_per_iter: int = 8,
-    space: SpaceGenerator | str = "post-order-apply",
     rates: MachineRates,
-    should_stop: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
     make_priorities: Callable[..., Priorities] = Priorities,
-    callbacks: Sequence[MeasureCallback] = (),
     first_secs: Mapping[int, float] | None = None,
-    seed: int = 0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> TuningRun:
     """Tune the tasks of a model until the time runs out.
 
-    Tasks that are already scheduled are skipped. The run continues from the records of
-    ``database``. Raises ``ValueError`` if there is neither a deadline nor a limit on the trials.
+    Tasks that are already scheduled are skipped. The run continues from the records of the
+    database. Raises ``ValueError`` if there is neither a deadline nor a limit on the trials.
 
-    - ``strategy``: each task gets a clone of it.
-    - ``deadline``: when to end, in the time of ``clock``. It is exceeded by at most one batch.
-    - ``max_trials``: the limit for all tasks together; exceeded by less than one batch.
-    - ``should_stop``: called before each batch; the run ends when it returns True.
     - ``make_priorities``: makes the rule that chooses the task of each batch; called as
       ``Priorities``.
-    - ``callbacks``: called after each batch, after TVM's own callbacks.
     - ``first_secs``: the current seconds per call of the kernels, by the structural hashes of their
       workloads.
     """
-    if math.isinf(deadline) and max_trials is None:
+    if math.isinf(limits.deadline) and limits.trials is None:
         raise ValueError("neither deadline nor max_trials is given: the run would not end")
     tasks, bounds = _with_bounds(tasks, rates)
-    if not tasks or max_trials == 0:
+    if not tasks or limits.trials == 0:
         return TuningRun((), "trials" if tasks else "converged")
-    priorities = make_priorities(
-        [Stake(float(task.weight), bound) for task, bound in zip(tasks, bounds, strict=True)]
-    )
-    best = best_records(database, tasks[0].target)
+    weights = [float(task.weight) for task in tasks]
+    priorities = make_priorities(list(map(Stake, weights, bounds)))
+    best = best_records(setup.database, tasks[0].target)
     for index, task in enumerate(tasks):
         key = structural_hash(task.dispatched[0])
         if key in best:
@@ -109,42 +80,24 @@ def tune_tasks_by_clock(
         if first_secs and key in first_secs:
             priorities.know(index, first_secs[key])
     timing = TuningClock(
-        priorities, len(tasks), deadline=deadline, should_stop=should_stop, clock=clock
+        priorities,
+        len(tasks),
+        deadline=limits.deadline,
+        should_stop=limits.should_stop,
+        clock=clock,
     )
     with fast_tune_contexts():
         contexts = [
-            TuneContext(
+            setup.context(
                 task.dispatched[0],
-                target=task.target,
-                space_generator=sound_space(space, task.dispatched[0], task.target),
-                search_strategy=strategy,
+                task.target,
                 task_name=task.task_name,
                 rand_state=rand_state,
                 num_threads=1,
-            ).clone()
-            for task, rand_state in zip(tasks, fork_seed(seed, n=len(tasks)), strict=True)
+            )
+            for task, rand_state in zip(tasks, fork_seed(setup.seed, n=len(tasks)), strict=True)
         ]
-        tune_tasks(
-            tasks=contexts,
-            task_weights=[float(task.weight) for task in tasks],
-            work_dir=work_dir,
-            max_trials_global=_UNLIMITED if max_trials is None else max_trials,
-            max_trials_per_task=(
-                _UNLIMITED if max_trials_per_task is None else max_trials_per_task
-            ),
-            num_trials_per_iter=num_trials_per_iter,
-            builder=builder,
-            runner=runner,
-            database=database,
-            cost_model="none",
-            measure_callbacks=[
-                AddToDatabase(),
-                TellClock(timing),
-                RemoveBuildArtifact(),
-                *callbacks,
-            ],
-            task_scheduler=ClockScheduler(timing),
-        )
+    measure(contexts, weights, timing, setup, limits)
     rows = tuple(
         TaskRow(task.task_name, priorities.best_secs(index), effort)
         for index, (task, effort) in enumerate(zip(tasks, timing.efforts, strict=True))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tunes a single kernel in one call, with stop rules, resume, and a verified winner.
 
-``tune_kernel`` is the entry point. ``stoppable_strategy`` decides when to end, ``arguments`` makes
-the inputs, ``verification`` checks and times the best schedules in worker processes, and
-``records`` writes the new times to the database.
+``tune_kernel`` is the entry point. ``measuring`` runs the measuring loop of ``budget``,
+``check.arguments`` makes the inputs, ``check.verification`` checks and times the best schedules in
+worker processes, and ``choice`` writes the new times to the database.
 """
 
 from typing import TYPE_CHECKING

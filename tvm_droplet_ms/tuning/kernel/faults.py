@@ -13,7 +13,6 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...session.database import workload_hash
-from ...session.records import lost_records
 from ...session.work_dir import EXECUTABLE, RESULT
 from .errors import KernelError, KernelInterrupted
 
@@ -78,12 +77,6 @@ def remove_left_checks(work_dir: Path) -> None:
     """Remove check folders that killed runs left. Only the directory's writer may call this."""
     for left in work_dir.glob(f"{CHECKS}*"):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def check_written(work_dir: Path, expected: int) -> None:
-    """Raise ``KernelError`` if records did not reach their file."""
-    if lost := lost_records(work_dir, expected):
-        raise KernelError(lost)
 
 
 def other_inputs(names: Sequence[str]) -> str:

@@ -32,6 +32,7 @@ from ...session.stop import StopRequest
 from ...session.target import cpu_target, kernel_target, runs_on
 from ...session.threads import check_threads, worker_threads
 from ...session.work_dir import begun_target, open_work_dir
+from ..budget.stop_rules import StopRules
 from .call import check_limits, module_of, refuse_empty
 from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance
 from .check.integer_roles import integer_roles
@@ -42,7 +43,6 @@ from .fleet import Fleet, fleet_of, refuse_lost_fleet
 from .kernel_result import KernelResult
 from .machine import flop_of, write_machine
 from .measuring import KernelRun
-from .stoppable_strategy import StopRules
 
 LIBRARY = "kernel.so"
 """The file in the work directory that holds the winner."""

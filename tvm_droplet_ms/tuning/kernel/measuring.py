@@ -11,16 +11,16 @@ from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
+from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
+from tvm.s_tir.meta_schedule.utils import fork_seed
 from tvm.target import Target
 
 from ...compat import fast_tune_contexts
-from ...design_space.sound_space import sound_space
 from ...display import ProgressCallback, RunState, TaskState, run_display
 from ...display.displays import Progress
 from ...display.phases import followed_phases, quiet_tvm
@@ -31,14 +31,20 @@ from ...search_strategy.history import is_unmeasured
 from ...search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ...session.database import open_database, read_records
 from ...session.errors import last_line
-from ...session.records import count_records, lost_records
+from ..budget.loop import Limits, TuningSetup, measure
+from ..budget.priorities import Priorities, Stake
+from ..budget.scheduler import OnBatch, TuningClock
+from ..budget.stop_rules import StopRules
+from ..written_records import WrittenRecords
 from .check.arguments import arguments_of
 from .check.verification import Verifier
 from .choice import Choice, Chosen
 from .errors import KernelError
-from .faults import check_written, nothing_measured
+from .faults import nothing_measured
 from .fleet import Fleet, refuse_lost_fleet
-from .stoppable_strategy import StoppableStrategy, StopRules
+
+_BATCH = 64
+"""The most candidates that TVM asks a strategy for at once, as in ``ms.tune_tir``."""
 
 
 class KernelRun:
@@ -101,44 +107,48 @@ class KernelRun:
         task = TaskState(self._name, trials, self.known, rules.best_secs)
         display = run_display(self._directory, progress)
         shown = ProgressCallback(display, RunState([task]), {0: self._name})
-        written = count_records(self._directory)
+        written = WrittenRecords(self._directory, self._database)
 
-        def on_batch(results: Sequence[RunnerResult]) -> None:
-            # TVM writes a batch after this call, and does not report a failed write.
-            if lost_records(self._directory, written + self.trials):
-                rules.fail("disk")
-            if self._fleet is not None and self._fleet.runner.fault:
-                rules.fail("fleet")
+        def should_stop() -> str:
+            if written.lost:
+                return "disk"
+            is_lost = self._fleet is not None and self._fleet.runner.fault
+            return "fleet" if is_lost else rules.reason
+
+        def on_batch(_task: int, results: Sequence[RunnerResult]) -> None:
+            rules.tell(results)
             self.trials += len(results)
             for result in results:
                 self.measured += not is_unmeasured(result.run_secs, result.error_msg)
                 if result.error_msg is not None:
                     self.failures[shortened(str(result.error_msg))] += 1
 
-        measure = (
+        tools = (
             fast_measure(self._target, f_alloc_argument=self._allocate, process_wide=False)
             if self._fleet is None
             else self._fleet.measure(self._target)
         )
+        setup = TuningSetup(
+            str(self._directory),
+            self._database,
+            strategy=strategy,
+            space=space,
+            callbacks=[OnBatch(on_batch), written, *callbacks, shown],
+            seed=self._seed,
+            **tools,
+        )
+        timing = TuningClock(Priorities([Stake(1.0, 1.0)]), 1, should_stop=should_stop)
         try:
             with fast_tune_contexts(), quiet_tvm(), followed_phases(task):
-                ms.tune_tir(
+                context = setup.context(
                     self._module,
                     self._target,
-                    str(self._directory),
-                    max_trials_global=left,
-                    database=self._database,
-                    strategy=StoppableStrategy(strategy, rules, on_batch),
-                    space=sound_space(space, self._module, self._target),
-                    cost_model="none",
-                    measure_callbacks=[
-                        *MeasureCallback.create("default"),
-                        *callbacks,
-                        shown,
-                    ],
-                    seed=self._seed,
-                    **measure,
+                    task_name="main",
+                    rand_state=fork_seed(self._seed, n=1)[0],
+                    num_threads="physical",
+                    logger=get_loggers_from_work_dir(str(self._directory), ["main"])[0],
                 )
+                measure([context], [1.0], timing, setup, Limits(math.inf, left, left, _BATCH))
         except ScheduleError as error:
             last = last_line(error).removeprefix("Error message: ")
             raise KernelError(
@@ -153,11 +163,11 @@ class KernelRun:
         finally:
             self.forecast = task.forecast
             shown.close()
-            for part in measure.values():
+            for part in tools.values():
                 part.close()
-        why_ended = rules.reason or ("trials" if self.trials >= left else "converged")
-        check_written(self._directory, written + self.trials)
-        return why_ended
+        if written.lost:
+            raise KernelError(written.lost)
+        return rules.reason or timing.why_ended or "trials"
 
     def choose(self, verifier: Verifier, why_ended: str) -> Chosen:
         """Choose among the records with a valid time; see ``Choice``."""
