@@ -7,7 +7,21 @@ import sys
 from collections.abc import Sequence
 
 from ..compat.versions import package_version
-from . import compare, demo, doctor, merge, pretrain, report, resume, serve, space, tune
+from . import (
+    bench,
+    bundle,
+    compare,
+    demo,
+    doctor,
+    merge,
+    pretrain,
+    report,
+    resume,
+    run,
+    serve,
+    space,
+    tune,
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -18,7 +32,10 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"droplet-ms {package_version('tvm-droplet-ms')}"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (tune, resume, serve, report, doctor, merge, demo, pretrain, space, compare):
+    for command in (
+        *(tune, resume, run, bench, bundle, serve, report, doctor, merge),
+        *(demo, pretrain, space, compare),
+    ):
         command.add_command(commands)
     return parser
 

@@ -101,8 +101,8 @@ class InferenceSession:
 
     def _open(self, module: Any, info: LibraryInfo, threads: int | None) -> None:
         self.info = info
-        self._threads = info.threads if threads is None else _checked_threads(threads)
-        use_threads(self._threads)
+        self.threads = info.threads if threads is None else _checked_threads(threads)
+        use_threads(self.threads)
         self._lock = threading.Lock()
         self._tensor = tvm_runtime().Tensor
         # The machine owns the functions' memory.
@@ -238,7 +238,7 @@ class InferenceSession:
                 raise self._wrong_type(place, str(value.dtype))
         shapes = tuple([value.shape for value in values])
         with self._lock:
-            use_threads(self._threads)
+            use_threads(self.threads)
             entry = self._entries.get(shapes)
             if entry is None:
                 return self._call_padded(values, shapes)

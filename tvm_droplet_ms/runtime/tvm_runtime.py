@@ -17,8 +17,8 @@ _LIBRARY = "libtvm_runtime.so"
 _BIG_CORES = 1
 """The mode kBig of TVM's ``src/runtime/threading_backend.cc``."""
 
-_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1])
-"""The folders of a bundle that may hold TVM's libraries."""
+_BUNDLED = Path(__file__).parents[1] / "lib"
+"""Where a bundle of ``droplet-ms bundle`` has TVM's libraries."""
 
 
 def _import_ffi() -> Any:
@@ -45,12 +45,12 @@ def tvm_runtime() -> Any:
     # A library beside a Python of the same TVM is the same library: it is not loaded twice.
     spec = importlib.util.find_spec("tvm")
     places = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
-    for folder in (*_FOLDERS, *places):
+    for folder in (_BUNDLED, *places):
         if (folder / _LIBRARY).exists():
             ctypes.CDLL(os.fspath(folder / _LIBRARY), ctypes.RTLD_GLOBAL)
             return ffi
     raise SessionError(
-        f"{_LIBRARY} is neither in the package apache-tvm nor beside {Path(__file__).parent}: "
+        f"{_LIBRARY} is neither in {_BUNDLED} nor in the package apache-tvm: "
         "pip install 'apache-tvm>=0.27,<0.28', or use `droplet-ms bundle`"
     )
 

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``run``, ``bench`` and ``bundle`` on a small library."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import pytest
+
+from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.runtime.library_info import append_info, read_info
+
+from .conftest import WEIGHTS, dense_by_numpy
+
+X = np.random.default_rng(3).standard_normal((1, 16)).astype("float32")
+
+
+@pytest.fixture
+def onnx_file(tmp_path: Path) -> str:
+    """The layer of ``dense`` as an ONNX file."""
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("MatMul", ["x0", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["y0"]),
+    ]
+    sides = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x0", [1, 16]), ("y0", [1, 8]))
+    ]
+    weights = [onnx.numpy_helper.from_array(WEIGHTS, "w")]
+    graph = helper.make_graph(nodes, "dense", sides[:1], sides[1:], weights)
+    path = tmp_path / "dense.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
+    return str(path)
+
+
+def test_run_writes_the_outputs(dense_library: Path, tmp_path: Path, capsys) -> None:
+    assert main(["run", str(dense_library)]) == 0
+    described = capsys.readouterr().out.splitlines()
+    assert described == ["input x0: tensor(float) 1x16", "output y0: tensor(float) 1x8"]
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "x.npz", x0=X)
+    for given in ("x.npy", "x.npz"):
+        out = tmp_path / f"out_{given}"
+        command = ["run", str(dense_library), "--input", str(tmp_path / given), "--out", str(out)]
+        assert main(command) == 0
+        np.testing.assert_allclose(np.load(out / "y0.npy"), dense_by_numpy(X), rtol=1e-5)
+    assert f"y0: float32 1x8, {out / 'y0.npy'}" in capsys.readouterr().out
+
+
+def test_run_names_what_is_wrong(dense_library: Path, tmp_path: Path, capsys) -> None:
+    np.save(tmp_path / "x.npy", X.astype("float64"))
+    (tmp_path / "x.txt").write_text("1 2 3")
+    for given, message in (
+        ("x.npy", "error: input 'x0' has the type float64: expected float32"),
+        ("x.txt", "x.txt cannot be read (it holds no arrays): expected an .npy or .npz file"),
+        ("y.npy", "y.npy cannot be read (No such file or directory)"),
+    ):
+        assert main(["run", str(dense_library), "--input", str(tmp_path / given)]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_bench_times_in_turns(dense_library: Path, onnx_file: str, capsys) -> None:
+    command = ["bench", str(dense_library), "--rounds", "5", "--against", onnx_file, "onnxruntime"]
+    assert main([*command, "--json", "--processes", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["milliseconds"].keys() == {"tuned", "onnxruntime"}
+    for low, middle, high in found["milliseconds"].values():
+        assert 0 < low <= middle <= high < 1e3
+    assert found["runs_per_second"].keys() == {"1", "2"}
+    assert min(found["runs_per_second"].values()) > 10
+    assert main(command) == 0
+    assert "times the time of tuned (" in capsys.readouterr().out
+
+
+def test_bench_refuses_what_it_cannot_time(dense_library: Path, onnx_file: str, capsys) -> None:
+    for against, message in (
+        ([onnx_file, "abacus"], "--against 'abacus': expected one of onnxruntime, openvino"),
+        (["absent.onnx", "onnxruntime"], "onnxruntime cannot run 'absent.onnx': "),
+    ):
+        assert main(["bench", str(dense_library), "--against", *against]) == 1
+        assert message in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def bundle(dense_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bundle") / "served"
+    assert main(["bundle", str(dense_library), "--out", str(out)]) == 0
+    return out
+
+
+def test_a_bundle_is_small_and_runs_without_the_package(bundle: Path) -> None:
+    assert sum(file.stat().st_size for file in bundle.rglob("*") if file.is_file()) < 15e6
+    program = """
+import sys
+import numpy as np
+from droplet_runtime import InferenceSession
+session = InferenceSession("model.so")
+print(session.run(None, {"x0": np.ones((1, 16), "float32")})[0].tolist())
+assert not {"tvm", "tvm_droplet_ms"} & set(sys.modules)
+maps = open("/proc/self/maps").read()
+assert "served/lib/libtvm_runtime.so" in maps, maps
+"""
+    environment = {**os.environ, "PYTHONPATH": ""}
+    for arguments in (["-c", program], ["main.py"]):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=bundle,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        if arguments[0] == "-c":
+            ones = np.ones((1, 16), "float32")
+            np.testing.assert_allclose(eval(done.stdout), dense_by_numpy(ones), rtol=1e-5)
+        else:
+            assert done.stdout == "y0 float32 (1, 8)\n"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_bundle_runs_in_cpp(bundle: Path, tmp_path: Path) -> None:
+    program = tmp_path / "main"
+    command = ["g++", "-O1", "-std=c++17", f"-I{bundle}", f"-I{bundle}/include"]
+    command += [str(bundle / "main.cc"), "-o", str(program), "-Wl,--no-as-needed"]
+    command += [f"-L{bundle}/lib", "-ltvm_runtime", "-ltvm_ffi", f"-Wl,-rpath,{bundle}/lib"]
+    subprocess.run(command, check=True)
+
+    def run(shape: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, shape], cwd=bundle, capture_output=True, text=True)
+
+    assert run("1x16").stdout == "8 numbers, the first is 0\n"
+    wrong = run("1x15")
+    assert wrong.returncode == 1 and "15 vs. 16" in wrong.stderr
+    library = bundle / "model.so"
+    info = read_info(library)
+    try:
+        append_info(library, type(info)(**{**vars(info), "cpu_flags": ("sse2", "quantum")}))
+        refused = run("1x16")
+    finally:
+        append_info(library, info)
+    assert refused.returncode == 1
+    assert "tuned for a CPU with quantum, which this one lacks" in refused.stderr
+
+
+def test_bundle_refuses_other_files_and_full_directories(bundle: Path, tmp_path, capsys) -> None:
+    (tmp_path / "text.so").write_text("text")
+    for model, out, message in (
+        (bundle / "model.so", bundle, "has files already: name a new directory"),
+        (tmp_path / "text.so", tmp_path / "new", "text.so' does not describe itself"),
+    ):
+        assert main(["bundle", str(model), "--out", str(out)]) == 1
+        assert message in capsys.readouterr().err
