@@ -2,10 +2,10 @@
 """Division of a tuning run's time into proposing, building, running and learning."""
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import TracebackType
-from typing import Generic, TypeVar
 
 import psutil
 
@@ -19,9 +19,6 @@ _DROPLET = ("Droplet/Generate", "Droplet/Notify")
 
 _EVOLUTION = "EvoSearch/"
 """Prefix of the scopes of TVM's evolution."""
-
-
-Stats = TypeVar("Stats", BuildStats, RunStats)
 
 
 class TuningProfile:
@@ -48,18 +45,18 @@ class TuningProfile:
     """
 
     def __init__(self, builder: Builder | None = None, runner: Runner | None = None) -> None:
-        self._builder = builder
-        self._build = _StatsWithin(builder, BuildStats)
-        self._run = _StatsWithin(runner, RunStats)
-        self._scopes: dict[str, float] = {}
+        self._workers = getattr(builder, "max_workers", 1)
+        build, run = getattr(builder, "stats", None), getattr(runner, "stats", None)
+        self._stats = [one for one in (build, run) if isinstance(one, BuildStats | RunStats)]
+        self._totals = [type(one)() for one in self._stats]
+        self._scopes: dict[str, float] = defaultdict(float)
         self._start_secs: float | None = None
         self._wall_secs = 0.0
 
     def __enter__(self) -> "TuningProfile":
         if self._start_secs is None:
             self._start_secs = time.time() - psutil.Process().create_time()
-        self._build.begin()
-        self._run.begin()
+        self._before = [replace(one) for one in self._stats]
         self._begin = time.perf_counter()
         self._profiler = Profiler()
         self._profiler.__enter__()
@@ -73,11 +70,12 @@ class TuningProfile:
     ) -> None:
         self._profiler.__exit__(kind, value, traceback)
         self._wall_secs += time.perf_counter() - self._begin
-        self._build.end()
-        self._run.end()
-        for name, secs in self._profiler.get().items():
-            scope = str(name)
-            self._scopes[scope] = self._scopes.get(scope, 0.0) + float(secs.value)
+        for total, now, before in zip(self._totals, self._stats, self._before, strict=True):
+            for name in (field.name for field in fields(now) if field.name.endswith("_secs")):
+                passed = getattr(now, name) - getattr(before, name)
+                setattr(total, name, getattr(total, name) + passed)
+        for scope, secs in self._profiler.get().items():
+            self._scopes[str(scope)] += float(secs.value)
 
     def parts(self) -> dict[str, float]:
         """The seconds of each part, which add up to the time from the start of the process.
@@ -101,31 +99,10 @@ class TuningProfile:
             self._scopes,
             start_secs=self._start_secs or 0.0,
             wall_secs=self._wall_secs,
-            build=self._build.total,
-            workers=getattr(self._builder, "max_workers", 1),
-            run=self._run.total,
+            build=next((one for one in self._totals if isinstance(one, BuildStats)), None),
+            workers=self._workers,
+            run=next((one for one in self._totals if isinstance(one, RunStats)), None),
         )
-
-
-class _StatsWithin(Generic[Stats]):
-    """The seconds of a builder's or a runner's statistics, counted within the context only."""
-
-    def __init__(self, part: Builder | Runner | None, kind: type[Stats]) -> None:
-        stats = getattr(part, "stats", None)
-        self._stats: Stats | None = stats if isinstance(stats, kind) else None
-        self._before: Stats | None = None
-        self.total: Stats | None = None if self._stats is None else kind()
-
-    def begin(self) -> None:
-        if self._stats is not None:
-            self._before = replace(self._stats)
-
-    def end(self) -> None:
-        if self._stats is None:
-            return
-        for name in (field.name for field in fields(self._stats) if field.name.endswith("_secs")):
-            passed = getattr(self._stats, name) - getattr(self._before, name)
-            setattr(self.total, name, getattr(self.total, name) + passed)
 
 
 def breakdown(
@@ -137,25 +114,11 @@ def breakdown(
     workers: int,
     run: RunStats | None,
 ) -> dict[str, float]:
-    """Divide a run's time.
+    """The seconds of each part of a run, as in ``TuningProfile.parts``.
 
-    Parameters
-    ----------
-    scopes : Mapping[str, float]
-        The seconds of each scope of TVM's profiler.
-    start_secs, wall_secs : float
-        The seconds before tuning, and of tuning.
-    build : BuildStats | None
-        The statistics of a ``WarmBuilder`` for this run; None for another builder.
-    workers : int
-        The number of its workers.
-    run : RunStats | None
-        The statistics of a ``PromptRunner`` for this run; None for another runner.
-
-    Returns
-    -------
-    parts : dict[str, float]
-        As ``TuningProfile.parts``.
+    ``scopes``: the seconds of each scope of TVM's profiler. ``start_secs``, ``wall_secs``: the
+    seconds before tuning, and of tuning. ``build``, ``run``: the statistics of a ``WarmBuilder``
+    with ``workers`` processes and of a ``PromptRunner`` for this run; None for others.
     """
 
     def total(*names: str) -> float:

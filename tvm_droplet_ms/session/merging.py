@@ -18,7 +18,7 @@ from ..search_strategy.history import is_unmeasured
 from ..search_strategy.published.candidates import valid_secs
 from .archive import replacing
 from .database import open_database, read_records
-from .one_writer import SecondWriterError, only_writer
+from .one_writer import only_writer
 from .records import RECORDS, WORKLOADS, lost_records, torn_ends
 from .work_dir import SETTINGS, read_settings
 
@@ -85,21 +85,13 @@ def merge_work_dirs(
         for directory in dict.fromkeys(path.resolve() for path in directories):
             # If this process cannot write a directory, no other process of this user can either.
             if os.access(directory, os.W_OK):
-                _hold(directory, held)
+                held.enter_context(only_writer(directory, MergeError))
         settings = _same_settings(directories)
         best, found = _best_records(directories)
         new.mkdir(parents=True, exist_ok=True)
-        _hold(new.resolve(), held)
+        held.enter_context(only_writer(new.resolve(), MergeError))
         _write(new, best, settings)
     return Merged(len(best), found - len(best))
-
-
-def _hold(directory: Path, held: ExitStack) -> None:
-    """Keep others from writing a directory."""
-    try:
-        held.enter_context(only_writer(directory))
-    except SecondWriterError as error:
-        raise MergeError(str(error)) from error
 
 
 def _best_records(directories: Sequence[Path]) -> tuple[list[TuningRecord], int]:

@@ -17,17 +17,19 @@ class SecondWriterError(RuntimeError):
 
 
 @contextmanager
-def only_writer(work_dir: str | os.PathLike[str]) -> Iterator[None]:
+def only_writer(
+    work_dir: str | os.PathLike[str], refusal: type[Exception] = SecondWriterError
+) -> Iterator[None]:
     """Keep other processes from tuning in an existing directory; contexts may be nested.
 
-    Raises ``SecondWriterError`` if another process tunes there, and ``OSError`` if the directory
-    cannot be written.
+    Raises ``refusal`` if another process tunes there, and ``OSError`` if the directory cannot be
+    written.
     """
     lock = filelock.FileLock(Path(work_dir).resolve() / LOCK, timeout=0, is_singleton=True)
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise SecondWriterError(
+        raise refusal(
             f"another process tunes in {os.fspath(work_dir)!r}: records name workloads by their "
             "line, and two writers would mix them up. Wait for it, or pass another work_dir"
         ) from error

@@ -74,21 +74,18 @@ def check_limits(
     target_latency_us: float | None,
 ) -> None:
     """Refuse numbers that are out of range; see ``tune_kernel``."""
-    if not is_integer(threads, 1):
-        raise KernelError(f"threads is {threads!r}, expected an integer of at least 1")
-    if not is_integer(trials, 0):
-        raise KernelError(f"trials is {trials!r}, expected an integer of at least 0")
-    if not is_integer(seed):
-        raise KernelError(f"seed is {seed!r}, expected an integer")
+    positive = "None or a positive number"
+    for argument, value, fits, expected in (
+        ("threads", threads, is_integer(threads, 1), "an integer of at least 1"),
+        ("trials", trials, is_integer(trials, 0), "an integer of at least 0"),
+        ("seed", seed, is_integer(seed), "an integer"),
+        ("patience", patience, is_integer(patience, 1), "None or an integer of at least 1"),
+        ("time_budget_s", time_budget_s, is_positive(time_budget_s), positive),
+        ("target_latency_us", target_latency_us, is_positive(target_latency_us), positive),
+    ):
+        if not fits and not (value is None and expected.startswith("None")):
+            raise KernelError(f"{argument} is {value!r}, expected {expected}")
     try:
         check_stop(stop)
     except ValueError as error:
         raise KernelError(str(error)) from error
-    if patience is not None and not is_integer(patience, 1):
-        raise KernelError(f"patience is {patience!r}, expected None or an integer of at least 1")
-    for argument, value in (
-        ("time_budget_s", time_budget_s),
-        ("target_latency_us", target_latency_us),
-    ):
-        if value is not None and not is_positive(value):
-            raise KernelError(f"{argument} is {value!r}, expected None or a positive number")

@@ -125,19 +125,19 @@ class Choice:
     def _choose(self, ranked: list[_Ranked]) -> Chosen:
         expected = self._expected = self.verifier.expect(self.module)
         left = list(ranked)
-        group = self._right(left, expected.reason)
+        group = self._right(left)
         if not group:
             raise self._nothing_right()
         libraries: dict[str, Path] = {}
         is_quick = expected.secs <= SLOW_SECS
         if expected.library is not None and not expected.reason and is_quick:
             libraries["untuned"] = expected.library
-        best, times = self._timed(group, left, libraries, expected.reason)
+        best, times = self._timed(group, left, libraries)
         lucky = {}
         for position, record in _faster(left, times[best.name]):
             # These records can no longer be timed, but TVM may apply one.
             if not expected.reason and len(self._unchecked) < BEST:
-                if self._checked(position, record, "") is None:
+                if self._checked(position, record) is None:
                     continue
             lucky[position] = [math.nextafter(times[best.name].secs, math.inf)]
         correct_times(self.directory, lucky)
@@ -159,11 +159,11 @@ class Choice:
         time = times[best.name]
         return Chosen(best.schedule, best.library, time, untuned, best.verdict, *reasons)
 
-    def _right(self, left: list[_Ranked], unchecked: str) -> list[_Candidate]:
+    def _right(self, left: list[_Ranked]) -> list[_Candidate]:
         """Take the fastest correct schedules from ``left``, at most ``BEST``."""
         right: list[_Candidate] = []
         while left and len(right) < BEST and len(self._unchecked) < BEST:
-            candidate = self._checked(*left.pop(0), unchecked)
+            candidate = self._checked(*left.pop(0))
             if candidate is not None:
                 right.append(candidate)
         return right
@@ -173,7 +173,6 @@ class Choice:
         group: list[_Candidate],
         left: list[_Ranked],
         libraries: dict[str, Path],
-        unchecked: str,
     ) -> tuple[_Candidate, dict[str, KernelTime]]:
         """Time one group after the other.
 
@@ -194,7 +193,7 @@ class Choice:
             known = {name: one for name, one in known.items() if one.position not in self._wrong}
             times = {name: times[name] for name in times if name in known or name in libraries}
             if not known:
-                group = self._right(left, unchecked)
+                group = self._right(left)
                 if not group or turn + 1 == MOST_GROUPS:
                     raise self._nothing_right()
                 continue
@@ -203,7 +202,7 @@ class Choice:
                 break
             faster = _faster(left, times[best.name])
             left[:] = [row for row in left if row not in faster]
-            found = self._right(faster, unchecked)
+            found = self._right(faster)
             left[:0] = faster
             if not found:
                 break
@@ -236,7 +235,7 @@ class Choice:
         self._wrong |= {_position(name): reason for name, reason in crashed.items()}
         return self._time(alone) if alone else {}
 
-    def _checked(self, position: int, record: TuningRecord, unchecked: str) -> _Candidate | None:
+    def _checked(self, position: int, record: TuningRecord) -> _Candidate | None:
         """Build and check a record.
 
         Returns a candidate if its outputs are correct or cannot be compared; None otherwise.
@@ -249,8 +248,8 @@ class Choice:
             # It was built before, so the machine is at fault: keep the record.
             self._unchecked.append(f"it could not be built again: {error}")
             return None
-        verdict = Verdict(None, math.nan, unchecked)
-        if not unchecked:
+        verdict = Verdict(None, math.nan, self._expected.reason)
+        if not self._expected.reason:
             try:
                 verdict = self.verifier.check(library)
             except DeviceFailed as error:

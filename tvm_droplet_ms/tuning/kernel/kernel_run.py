@@ -5,8 +5,8 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ...search_strategy import DropletStrategy
 from ...search_strategy.stopping import Stop
 from ...session.cuda import device_name
 from ...session.errors import ModelError
-from ...session.one_writer import SecondWriterError, only_writer
+from ...session.one_writer import only_writer
 from ...session.records import mend_torn_end
 from ...session.stop import StopRequest
 from ...session.target import cpu_target, kernel_target, runs_on
@@ -163,7 +163,8 @@ def tune_kernel(
             directory = open_work_dir(work_dir, known, threads)
         except ModelError as error:
             raise KernelError(str(error)) from error
-    with folder, refusing_full_disks(directory), _only_writer(directory), worker_threads(threads):
+    held = only_writer(directory, KernelError)
+    with folder, refusing_full_disks(directory), held, worker_threads(threads):
         refuse_another_kernel(directory, module)
         remove_left_checks(directory)
         for torn in mend_torn_end(directory):
@@ -239,12 +240,3 @@ def _elsewhere(target: Target, fleet: Fleet | None) -> str | None:
     if fleet is not None:
         return fleet.name
     return None if runs_on(target) == "cpu" else device_name()
-
-
-@contextmanager
-def _only_writer(directory: Path) -> Iterator[None]:
-    try:
-        with only_writer(directory):
-            yield
-    except SecondWriterError as error:
-        raise KernelError(str(error)) from error

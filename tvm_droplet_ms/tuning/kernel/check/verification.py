@@ -5,7 +5,6 @@ A wrong kernel may crash its process, so no kernel runs in the user's process.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -282,10 +281,7 @@ def verifying_pool(target: Target | None = None) -> WorkerPool:
 
 
 def _build(mod: str, target: str, path: str) -> None:
-    module = build_scheduled(load_json(mod), load_json(target))
-    partial = f"{path}.part.so"
-    module.export_library(partial)
-    os.replace(partial, path)
+    build_scheduled(load_json(mod), load_json(target)).export_library(path)
 
 
 def _compared(name: str, expected: np.ndarray) -> tuple[bool | None, str]:
