@@ -47,7 +47,7 @@ def warm_servers(paths_of_programs):
     servers = WarmServers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "subprocess", servers)
-        yield
+        yield servers
     servers.close()
 
 

@@ -18,11 +18,16 @@ def shared_pool():
 
 
 @pytest.fixture
-def measuring(monkeypatch, shared_pool):
-    """Replaces the builder and the runner, and has one schedule checked once."""
-    monkeypatch.setattr(kernel_run, "verifying_pool", lambda _: shared_pool)
+def one_check(monkeypatch):
+    """Has one schedule checked once."""
     monkeypatch.setattr(choice, "BEST", 1)
     monkeypatch.setattr(verification, "ROUNDS", 1)
+
+
+@pytest.fixture
+def measuring(monkeypatch, shared_pool, one_check):
+    """Replaces the builder and the runner."""
+    monkeypatch.setattr(kernel_run, "verifying_pool", lambda _: shared_pool)
 
     def replace(results=tuple(RunnerResult([secs], None) for secs in GOOD_SECS), error=None):
         monkeypatch.setattr(

@@ -21,6 +21,8 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.script import tirx as T
 from tvm_droplet_ms.tuning.kernel import KernelError, tune_kernel
 
+# After `tuned`, a kernel that is chosen as users have it.
+pytestmark = pytest.mark.usefixtures("one_check")
 MATMUL = IRModule({"main": te.create_prim_func(te_workload.matmul(64, 64, 64))})
 
 

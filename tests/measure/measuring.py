@@ -36,12 +36,13 @@ _MARK = "TVM_DROPLET_MS_TEST"
 class Surroundings:
     """The processes and the temporary files of one test.
 
-    Processes started from here on inherit a mark in their environment, and put their temporary
-    files into a directory of their own.
+    Processes started from here on inherit a mark in their environment, or are in a session of
+    ``servers``, and put their temporary files into a directory of their own.
     """
 
-    def __init__(self, directory: Path, monkeypatch: Any) -> None:
+    def __init__(self, directory: Path, monkeypatch: Any, servers: Any) -> None:
         self.directory = directory
+        self._servers, self._before = servers, len(servers.sessions)
         self.environment = {"TMPDIR": str(directory), _MARK: uuid.uuid4().hex}
         for name, value in self.environment.items():
             monkeypatch.setenv(name, value)
@@ -49,13 +50,14 @@ class Surroundings:
 
     def processes(self) -> list[psutil.Process]:
         """Those alive, without this one."""
-        found = []
+        found, sessions = [], set(self._servers.sessions[self._before :])
         for process in psutil.process_iter():
             try:
                 # Reading the environment of a zombie raises.
-                if process.environ().get(_MARK) == self.environment[_MARK]:
+                is_marked = process.environ().get(_MARK) == self.environment[_MARK]
+                if is_marked or os.getsid(process.pid) in sessions:
                     found.append(process)
-            except psutil.Error:
+            except (psutil.Error, ProcessLookupError):
                 pass
         return found
 

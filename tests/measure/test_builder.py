@@ -52,10 +52,10 @@ def make_builder(surroundings):
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory, cold_servers):
+def shared(tmp_path_factory, warm_servers):
     """A builder with nothing of its own, which many tests use and none may break."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        surroundings = Surroundings(tmp_path_factory.mktemp("builder"), monkeypatch)
+        surroundings = Surroundings(tmp_path_factory.mktemp("builder"), monkeypatch, warm_servers)
         with contextlib.closing(WarmBuilder(max_workers=2)) as builder:
             yield builder
         surroundings.assert_nothing_is_left()

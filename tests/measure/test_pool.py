@@ -30,14 +30,20 @@ MEMORY_LIMIT = 1 << 30
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory, cold_servers):
+def shared(tmp_path_factory, warm_servers):
     """A pool of two workers that every fault here must leave intact."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        surroundings = Surroundings(tmp_path_factory.mktemp("pool"), monkeypatch)
+        surroundings = Surroundings(tmp_path_factory.mktemp("pool"), monkeypatch, warm_servers)
         pool = WorkerPool(2, memory_limit=MEMORY_LIMIT)
         yield pool, surroundings
         pool.close()
         surroundings.assert_nothing_is_left()
+
+
+@pytest.fixture
+def starts_programs(monkeypatch):
+    """Servers are programs of their own, as they are outside of tests."""
+    monkeypatch.setattr(program, "subprocess", subprocess)
 
 
 @pytest.fixture
@@ -386,7 +392,7 @@ def test_task_cannot_be_cancelled(make_pool):
     assert outcomes(futures) == [("value", i) for i in range(3)]
 
 
-def test_restart_that_fails_keeps_directory(make_pool, monkeypatch):
+def test_restart_that_fails_keeps_directory(starts_programs, make_pool, monkeypatch):
     """It holds the artifacts that are still to be measured, and TVM deletes their folders."""
     pool = make_pool(1)
     artifact = os.path.join(pool.directory, "artifact")
@@ -425,7 +431,7 @@ def test_worker_that_cannot_be_forked(make_pool):
             assert "temporarily unavailable" in message
 
 
-def test_program_that_cannot_start_reports_reason(make_pool, monkeypatch):
+def test_program_that_cannot_start_reports_reason(starts_programs, make_pool, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [])
         pool = make_pool(1, quiet=True)
@@ -478,15 +484,17 @@ def test_preparation_that_raises_leaves_the_directory(make_pool):
 
 
 def test_initializer_runs_once_in_every_worker(surroundings, make_pool):
+    directory = surroundings.directory
+
     def count() -> None:
-        with open(surroundings.directory / f"ran-{os.getpid()}", "a") as file:
+        with open(directory / f"ran-{os.getpid()}", "a") as file:
             file.write("x")
 
     pool = make_pool(2, initializer=count, max_tasks=2)
     used = pids(pool, 9)
-    ran = {int(path.name[4:]): path.read_text() for path in surroundings.directory.glob("ran-*")}
+    ran = {int(path.name[4:]): path.read_text() for path in directory.glob("ran-*")}
     assert ran == dict.fromkeys(used, "x")
-    for path in surroundings.directory.glob("ran-*"):
+    for path in directory.glob("ran-*"):
         path.unlink()
 
 
@@ -524,7 +532,7 @@ def test_paths_other_than_strings_are_ignored(make_pool, monkeypatch):
     assert outcome(pool.submit(20, measuring.echo, 1)) == ("value", 1)
 
 
-def test_failed_interpreter_start_cleans_up(surroundings, monkeypatch):
+def test_failed_interpreter_start_cleans_up(starts_programs, surroundings, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(OSError, match="/no/such/python"):
         WorkerPool(1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker servers that are forked from a program with TVM imported, not started.
 
-Importing TVM takes longer than what most tests do with a worker. The tests of servers themselves
-(``cold_servers`` of ``tests/measure``) start real ones.
+Importing TVM takes longer than what most tests do with a worker. The programs that tests start have
+servers that are started.
 """
 
 import array
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 _SUBREAPER = 36
@@ -28,6 +29,8 @@ class WarmServers:
     DEVNULL = subprocess.DEVNULL
 
     def __init__(self) -> None:
+        self.sessions: list[int] = []
+        """The sessions of the servers that were started, each with its workers."""
         self._ours, theirs = socket.socketpair()
         command = [sys.executable, __file__, str(theirs.fileno()), json.dumps(sys.path)]
         self._program = subprocess.Popen(
@@ -46,7 +49,8 @@ class WarmServers:
         try:
             self._ours.sendmsg([len(text).to_bytes(8, "big")], rights)
             self._ours.sendall(text)
-            return _Forked(int.from_bytes(_received(self._ours, 8), "big"))
+            self.sessions.append(int.from_bytes(_received(self._ours, 8), "big"))
+            return _Forked(self.sessions[-1])
         finally:
             libc.prctl(_SUBREAPER, 0)
 
@@ -65,11 +69,15 @@ class _Forked:
 
     def kill(self) -> None:
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> None:
         if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            try:
+                self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:  # The system reaped it.
+                self.returncode = 0
 
 
 def _received(connection: socket.socket, count: int) -> bytes:
