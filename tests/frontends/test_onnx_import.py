@@ -17,7 +17,7 @@ from tvm_droplet_ms.frontends import import_model
 from tvm_droplet_ms.frontends.imported import InputSpec
 from tvm_droplet_ms.frontends.onnx.given_inputs import input_values
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
-from tvm_droplet_ms.frontends.onnx.operators import importer
+from tvm_droplet_ms.frontends.onnx.operators import operands
 from tvm_droplet_ms.frontends.onnx.reference import onnx_runtime
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
@@ -456,8 +456,7 @@ def resized():
 
 def test_a_wrong_import_names_its_node_and_blames_no_pass(monkeypatch):
     # TVM's own converter, which has other pixels than ONNX Runtime.
-    own = {name: each for name, each in importer.converters().items() if name != "Resize"}
-    monkeypatch.setattr(importer, "converters", lambda: own)
+    monkeypatch.delitem(operands._CONVERTERS, ("", "Resize"))
     imported = import_model(resized())
     check = make_check(imported, TARGET, 1e-4, 0)
     kernels, notes = ModelKernels(imported.mod, TARGET, MemoryDatabase()), []

@@ -36,67 +36,57 @@ def import_model(
     if constants is not None and not isinstance(constants, Mapping):
         raise ModelError(f"constants is {constants!r}: expected arrays by the names of inputs")
     shapes, dims = check_shapes(shapes or {}), check_dims(dims or {})
-    if isinstance(model, str | os.PathLike):
-        return _import_file(os.fspath(model), shapes, threads, dims, constants or {}, in_place)
+    path = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     rest: Any = None
-    if isinstance(model, tuple) and len(model) == 2:
-        model, rest = model
-    if isinstance(model, IRModule):
+    if path is not None:
+        model, kind = _read(path)
+    else:
+        if isinstance(model, tuple) and len(model) == 2:
+            model, rest = model
+        kind = _kind_of(model)
+    if kind == "onnx" and rest is None:
+        from .onnx.importing import import_onnx
+
+        given: dict[str, Any] = {"dims": dims, "constants": constants or {}, "in_place": in_place}
+        imported = import_onnx(model, shapes, threads, path=path, **given)
+        return replace(imported, identity=identify(model, path=path, constants=constants))
+    if kind == "relax":
         from .relax import import_relax
 
         _refuse_names(constants, in_place)
-        return _identified(import_relax(model, rest, shapes, dims), model, rest)
-    origin = type(model).__module__.partition(".")[0]
-    if origin == "onnx" and rest is None:
-        from .onnx.importing import import_onnx
-
-        given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
-        imported = import_onnx(model, shapes, threads, **given)
-        return _identified(imported, model, constants=constants)
-    if _is_torch(model):
+        imported = import_relax(model, rest, shapes, dims)
+        return replace(imported, identity=identify(model, rest))
+    if kind == "torch":
         from .torch import import_torch
 
         _refuse_names(constants, in_place)
-        return _identified(import_torch(model, rest, shapes, threads, dims), model)
+        imported = import_torch(model, rest, shapes, threads, dims)
+        return replace(imported, identity=identify(model, path=path))
     raise ModelError(f"model is a {type(model).__qualname__}: expected {_KINDS}")
 
 
-def _import_file(
-    path: str,
-    shapes: Shapes,
-    threads: int,
-    dims: Dims,
-    constants: Mapping[str, Any],
-    in_place: Mapping[str, str] | None,
-) -> ImportedModel:
+def _kind_of(model: Any) -> str:
+    """Return "relax", "torch" or else the package of a model: this does not import PyTorch."""
+    if isinstance(model, IRModule):
+        return "relax"
+    packages = [base.__module__.partition(".")[0] for base in type(model).__mro__]
+    return "torch" if "torch" in packages else packages[0]
+
+
+def _read(path: str) -> tuple[Any, str]:
+    """Read a file, and return its model and the kind of it."""
     if not os.path.exists(path):
         raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
     if path.endswith(".pt2"):
-        from .torch import import_torch, load_exported_program
+        from .torch import load_exported_program
 
-        _refuse_names(constants, in_place)
-        program = load_exported_program(path)
-        imported = import_torch(program, None, shapes, threads, dims)
-        return _identified(imported, program, path=path)
+        return load_exported_program(path), "torch"
     # The next import loads TVM's importer, which raises without this package.
     if find_spec("onnx") is None:
         raise ModelError("an ONNX model needs the package onnx: pip install 'tvm-droplet-ms[onnx]'")
-    from .onnx.importing import import_onnx, load_onnx
+    from .onnx.importing import load_onnx
 
-    model = load_onnx(path)
-    given: dict[str, Any] = {"dims": dims, "constants": constants, "in_place": in_place}
-    imported = import_onnx(model, shapes, threads, path=path, **given)
-    return _identified(imported, model, path=path, constants=constants)
-
-
-def _identified(
-    imported: ImportedModel,
-    model: Any,
-    parameters: Any = None,
-    path: str | None = None,
-    constants: Mapping[str, Any] | None = None,
-) -> ImportedModel:
-    return replace(imported, identity=identify(model, parameters, path, constants))
+    return load_onnx(path), "onnx"
 
 
 def _refuse_names(constants: Mapping[str, Any] | None, in_place: Mapping[str, str] | None) -> None:
@@ -112,8 +102,3 @@ def _refuse_names(constants: Mapping[str, Any] | None, in_place: Mapping[str, st
             "module is written in place where it changes a buffer or an input itself, and a Relax "
             "module is not"
         )
-
-
-def _is_torch(model: Any) -> bool:
-    """Return whether this is a PyTorch object, by module names: this does not import PyTorch."""
-    return any(base.__module__.partition(".")[0] == "torch" for base in type(model).__mro__)

@@ -148,34 +148,25 @@ def _tensor(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
 
 
 def _relax_operators(mod: IRModule) -> Iterator[str]:
-    for function in _relax_functions(mod):
-        for each in _expressions(function):
-            if isinstance(each, relax.Call):
-                attributes = 0 if each.attrs is None else structural_hash(each.attrs)
-                yield f"{operator_name(each)} {_callee(each)} {attributes}"
-
-
-def _callee(call: Any) -> str:
-    """Return the name of the kernel that ``relax.call_tir`` calls."""
-    is_kernel = call.args and isinstance(call.args[0], GlobalVar)
-    return str(call.args[0].name_hint) if is_kernel else ""
+    for each in _expressions(mod):
+        if isinstance(each, relax.Call):
+            attributes = 0 if each.attrs is None else structural_hash(each.attrs)
+            # The kernel that ``relax.call_tir`` calls.
+            is_kernel = each.args and isinstance(each.args[0], GlobalVar)
+            kernel = str(each.args[0].name_hint) if is_kernel else ""
+            yield f"{operator_name(each)} {kernel} {attributes}"
 
 
 def _relax(mod: IRModule) -> Iterator[Weight]:
-    for function in _relax_functions(mod):
-        for each in _expressions(function):
-            if isinstance(each, GenericConst):
-                yield "", *_array(each.value)
+    for each in _expressions(mod):
+        if isinstance(each, GenericConst):
+            yield "", *_array(each.value)
 
 
-def _relax_functions(mod: IRModule) -> list[Any]:
-    functions = {variable.name_hint: function for variable, function in mod.functions_items()}
-    return [
-        functions[name] for name in sorted(functions) if isinstance(functions[name], relax.Function)
-    ]
-
-
-def _expressions(function: Any) -> list[Any]:
+def _expressions(mod: IRModule) -> list[Any]:
+    """Return the expressions of all Relax functions, in the order of their names."""
+    functions = {v.name_hint: f for v, f in mod.functions_items() if isinstance(f, relax.Function)}
     found: list[Any] = []
-    relax.analysis.post_order_visit(function.body, found.append)
+    for name in sorted(functions):
+        relax.analysis.post_order_visit(functions[name].body, found.append)
     return found

@@ -112,7 +112,7 @@ class ImportedModel:
 
     - ``mod``: module with one Relax function ``main``, bound parameters and static shapes.
     - ``reference``: the framework of the model. None if the import itself is the reference.
-    - ``original``: the module to run as that reference, if nodes were rewritten before the import.
+    - ``original``: the module to run as that reference, if the import is of a simplified model.
     - ``notes``: notes on the import for the user, one sentence each.
     - ``locate``: finds the node where the import differs from the reference.
     """
@@ -239,6 +239,12 @@ def _check_types(function: relax.Function) -> None:
 
 def _is_known(extent: Any) -> bool:
     return isinstance(extent, tvm.tirx.IntImm)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names of a list, for a message."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + f" and {more} more" * (more > 0)
 
 
 def check_memory(imported: ImportedModel, available: int | None = None, *, copies: int = 1) -> None:

@@ -25,14 +25,11 @@ _COPIES = {
 """Operators that pass on indices. Importers add an extent to negative indices and clip indices. For
 a circular cache, they take the remainder."""
 
-_COMPARISONS = {
-    "relax." + name
-    for name in (
-        "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_not"
-    ).split()
-}
-
 _ORDERS = {f"relax.{name}" for name in ("less", "less_equal", "greater", "greater_equal")}
+
+_EQUALITY = {"relax.equal", "relax.not_equal"}
+
+_COMPARISONS = {*_ORDERS, *_EQUALITY, *(f"relax.logical_{name}" for name in ("and", "or", "not"))}
 
 _DIVISIONS = {"relax." + name for name in ("divide", "floor_divide", "mod", "floor_mod")}
 """Operators whose second argument must not be 0."""
@@ -166,7 +163,7 @@ def _note(call: Any, name: str, position: int, use: IntegerUse) -> None:
             use.bound(int(array.item()) + 1)
     if name == "relax.astype" and not _is_integer(call):
         use.is_mask = True
-    if name in ("relax.equal", "relax.not_equal"):
+    if name in _EQUALITY:
         array = array_of(call.args[1 - position])
         if array is not None:
             use.equals = (use.equals or set()) | set(array.reshape(-1).tolist())

@@ -60,10 +60,9 @@ def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
                 f"shapes names the input {name!r}: the model has {', '.join(parameters)}"
             )
         declared = getattr(parameters[name].ty, "shape", None)
+        misfit = f"shapes gives {name!r} the shape {tuple(shape)}: the model has {declared}"
         if not isinstance(declared, relax.ShapeExpr) or len(declared) != len(shape):
-            raise ModelError(
-                f"shapes gives {name!r} the shape {tuple(shape)}: the model has {declared}"
-            )
+            raise ModelError(misfit)
         for extent, value in zip(declared, shape, strict=True):
             if isinstance(extent, tvm.tirx.Var):
                 if values.setdefault(extent, int(value)) != int(value):
@@ -72,9 +71,7 @@ def bind_shapes(mod: IRModule, shapes: Mapping[str, Sequence[int]]) -> IRModule:
                         f"{values[extent]} and {value}"
                     )
             elif isinstance(extent, tvm.tirx.IntImm) and int(extent) != int(value):
-                raise ModelError(
-                    f"shapes gives {name!r} the shape {tuple(shape)}: the model has {declared}"
-                )
+                raise ModelError(misfit)
     return relax.transform.BindSymbolicVars(values)(mod) if values else mod
 
 

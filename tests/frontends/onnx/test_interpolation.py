@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tvm_droplet_ms.frontends.onnx.operators.nodes.interpolation import (
+from tvm_droplet_ms.frontends.onnx.operators.nodes.resize import (
     Axis,
     Method,
     coordinates,

@@ -7,8 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, node, value
 
 from tvm_droplet_ms.frontends.imported import Reference
-from tvm_droplet_ms.frontends.onnx.moved_weights import ROUNDING, move_weights
-from tvm_droplet_ms.frontends.onnx.reference import onnx_runtime
+from tvm_droplet_ms.frontends.onnx.reference import ROUNDING, move_weights, onnx_runtime
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck, moved_runs
 
 

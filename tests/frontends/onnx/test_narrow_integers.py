@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 from tvm_droplet_ms.frontends import import_model
-from tvm_droplet_ms.frontends.onnx.narrow_integers import widen_integers
+from tvm_droplet_ms.frontends.onnx.simplify import widen_integers
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower

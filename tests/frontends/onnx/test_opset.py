@@ -10,8 +10,12 @@ from onnx import TensorProto, numpy_helper
 from onnx_models import branch, kinds, model, node, run, value
 from operator_runs import assert_same
 
-from tvm_droplet_ms.frontends.onnx.opset import opset_of, with_new_opset
-from tvm_droplet_ms.frontends.onnx.weights import put_weights_back, without_weights
+from tvm_droplet_ms.frontends.onnx.opset import (
+    opset_of,
+    put_weights_back,
+    with_new_opset,
+    without_weights,
+)
 
 X = value("x", [2, 48])
 INPUT = np.random.default_rng(0).standard_normal((2, 48)).astype("float32")

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tvm import relax
 from tvm_droplet_ms.frontends import import_model
-from tvm_droplet_ms.frontends.torch import converters
+from tvm_droplet_ms.frontends.torch.importer import CONVERTERS
 from tvm_droplet_ms.session.errors import ModelError
 
 
@@ -221,7 +221,7 @@ class TestRefusals:
         def wrong(node, importer):
             return importer.block_builder.emit(relax.op.expand_dims(importer.env[node.args[0]], 0))
 
-        monkeypatch.setitem(converters.CONVERTERS, "tanh.default", wrong)
+        monkeypatch.setitem(CONVERTERS, "tanh.default", wrong)
         with pytest.raises(ModelError, match=r"imports tanh.default .* the shape \(1, 3\), where"):
             check(lambda x: x.tanh(), torch.randn(3))
 

@@ -38,6 +38,15 @@ def evaluate_node(
     return None
 
 
+def extents_of(node: NodeProto, extents: Sequence[int]) -> Array:
+    """The result of a ``Shape`` or a ``Size`` of a value of known extents."""
+    if node.op_type == "Size":
+        return np.array(np.prod(extents, dtype=np.int64), np.int64)
+    limits = {each.name: each.i for each in node.attribute}
+    # A Python slice: negative bounds count from the end, and all bounds are clamped.
+    return np.array(extents[limits.get("start", 0) : limits.get("end", len(extents))], np.int64)
+
+
 def is_quantized_weight(node: NodeProto, values: Array) -> bool:
     """True if a node dequantizes a constant of bytes that may be a factor of a product."""
     is_of_bytes = values.ndim >= 2 and values.dtype in (np.int8, np.uint8)
@@ -57,8 +66,6 @@ def _reference(
 def _onnx_runtime(
     node: NodeProto, names: Sequence[str], inputs: Mapping[str, Array], opsets: Mapping[str, int]
 ) -> Sequence[Any]:
-    import onnxruntime
-
     helper = onnx.helper
     graph = helper.make_graph(
         [node],
@@ -69,12 +76,26 @@ def _onnx_runtime(
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(model.SerializeToString(), optimizes=False)
     values: Sequence[Any] = session.run(list(names), {})
     return values
+
+
+def open_session(
+    source: str | bytes,
+    threads: int = 1,
+    entries: Mapping[str, str] | None = None,
+    *,
+    optimizes: bool = True,
+) -> Any:
+    """Open a silent session of ONNX Runtime on the CPU. ``entries``: further options by name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    if not optimizes:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, value in (entries or {}).items():
+        options.add_session_config_entry(name, value)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -3,9 +3,10 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from ...session.errors import ModelError, first_line
 from ..extents import DeclaredInput, fits
@@ -13,23 +14,17 @@ from .inputs import deciding_inputs, true_inputs
 from .operators import UnknownExtent, UnsupportedNode, WrongExtent
 from .order import named
 
-if TYPE_CHECKING:
-    import onnx
-
-STRING = 8
-"""ONNX's element type number for strings."""
-
 DECIDED = ("If", "Loop", "Scan")
 """Operators that may be removed once a value that they depend on is known."""
 
 
-def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
+def declared_input(value: onnx.ValueInfoProto) -> DeclaredInput:
     """Read an input's declaration. Raises ``ModelError`` if it is not a tensor of numbers."""
     if not value.type.HasField("tensor_type"):
         kind = value.type.WhichOneof("value") or "value of no type"
         raise ModelError(f"input {value.name!r} is a {kind}: expected a tensor")
     tensor = value.type.tensor_type
-    if tensor.elem_type == STRING:
+    if tensor.elem_type == onnx.TensorProto.STRING:
         raise ModelError(f"input {value.name!r} is a tensor of strings: expected one of numbers")
     if not tensor.HasField("shape"):
         return DeclaredInput(value.name, None)
@@ -43,15 +38,13 @@ def declared_input(value: "onnx.ValueInfoProto") -> DeclaredInput:
 
 
 def input_values(
-    model: "onnx.ModelProto", given: Mapping[str, Any], dims: Mapping[str, int]
+    model: onnx.ModelProto, given: Mapping[str, Any], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
     """Convert values of inputs to the declared types and shapes.
 
     A scalar fills a static shape. Raises ``ModelError`` if an input is unknown or a value does not
     fit.
     """
-    import onnx
-
     inputs = {value.name: value for value in true_inputs(model)}
     if unknown := sorted(set(given) - set(inputs)):
         raise ModelError(
@@ -92,7 +85,7 @@ def _converted(name: str, value: Any, kind: np.dtype) -> np.ndarray:
     return array
 
 
-def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
+def refusal(model: onnx.ModelProto, error: Exception, is_open: bool) -> str:
     """Return one sentence on why a model cannot be imported, and which inputs to bind.
 
     ``is_open``: whether the model has dynamic extents.
@@ -113,7 +106,7 @@ def refusal(model: "onnx.ModelProto", error: Exception, is_open: bool) -> str:
     return text
 
 
-def _binding(model: "onnx.ModelProto", values: Sequence[str]) -> str:
+def _binding(model: onnx.ModelProto, values: Sequence[str]) -> str:
     """Return the remedy if values determine an extent."""
     names = deciding_inputs(model.graph, values)
     if not names:

@@ -8,6 +8,7 @@ Without that rounding, the results are closer to exact arithmetic.
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from onnx import (
 
 from .control_flow import rename
 from .order import all_graphs, names_in
+
+_HALVES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision")
 """Attributes that hold a type, in ``Cast``, random generators, quantization and attention."""
@@ -43,15 +46,19 @@ class Declared:
 
 def half_types(model: ModelProto) -> Declared:
     """Find float16 and bfloat16 in a model."""
-    halves = _halves()
-    graph = model.graph
-    inputs = {value.name: halves[k] for value in graph.input if (k := _kind(value)) in halves}
-    outputs = {value.name: halves[k] for value in graph.output if (k := _kind(value)) in halves}
+    inputs, outputs = (
+        {value.name: _HALVES[kind] for value in side if (kind := _kind(value)) in _HALVES}
+        for side in (model.graph.input, model.graph.output)
+    )
     found = {*inputs.values(), *outputs.values()}
     for each in _bodies(model):
-        found.update(halves[t.data_type] for t in _tensors(each) if t.data_type in halves)
-        found.update(halves[a.i] for a in _attributes(each) if _is_half_type(a))
+        found.update(_HALVES[t.data_type] for t in _tensors(each) if t.data_type in _HALVES)
+        found.update(_HALVES[a.i] for a in _attributes(each) if _is_half_type(a))
     return Declared(inputs, outputs, tuple(sorted(found)))
+
+
+def _kind(value: ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
 
 
 def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
@@ -68,13 +75,12 @@ def to_float32(model: ModelProto, *, borders: bool) -> ModelProto:
         _convert(body)
     if not borders:
         return copy
-    cast, kinds = onnx.helper.make_node, {name: number for number, name in _halves().items()}
+    cast, kinds = onnx.helper.make_node, {name: number for number, name in _HALVES.items()}
     taken = names_in(copy.graph)
-    inside = {}
-    for name in [*declared.inputs, *declared.outputs]:
-        inside[name] = next(
-            new for n in range(len(taken) + 1) if (new := f"{name}_float32_{n}") not in taken
-        )
+    inside = {
+        name: next(new for n in count() if (new := f"{name}_float32_{n}") not in taken)
+        for name in [*declared.inputs, *declared.outputs]
+    }
     for node in copy.graph.node:
         rename(node, inside)
     for tensor in copy.graph.initializer:
@@ -106,9 +112,8 @@ def _bodies(model: ModelProto) -> Iterator[Body]:
 
 
 def _convert(graph: Body) -> None:
-    halves = _halves()
     for tensor in _tensors(graph):
-        if tensor.data_type in halves:
+        if tensor.data_type in _HALVES:
             values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     for attribute in _attributes(graph):
@@ -123,20 +128,12 @@ def _convert_type(kind: TypeProto) -> None:
     for inner in ("sequence_type", "optional_type"):
         if kind.HasField(inner):
             _convert_type(getattr(kind, inner).elem_type)
-    if kind.HasField("tensor_type") and kind.tensor_type.elem_type in _halves():
+    if kind.HasField("tensor_type") and kind.tensor_type.elem_type in _HALVES:
         kind.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
-def _halves() -> dict[int, str]:
-    return {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
-
-
-def _kind(value: ValueInfoProto) -> int:
-    return int(value.type.tensor_type.elem_type)
-
-
 def _is_half_type(attribute: AttributeProto) -> bool:
-    return attribute.name in TYPE_ATTRIBUTES and attribute.i in _halves()
+    return attribute.name in TYPE_ATTRIBUTES and attribute.i in _HALVES
 
 
 def _attributes(graph: Body) -> Iterable[AttributeProto]:

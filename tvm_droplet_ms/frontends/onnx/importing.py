@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from tvm.ir import IRModule
 
@@ -18,26 +20,19 @@ from ...compat.quiet import without_lines
 from ...model.integers.integer_products import compute_in_integers
 from ...model.integers.products import count_products
 from ...session.errors import ModelError, first_line
-from ..byte_probe import rounds_to_bytes
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
 from ..imported import ImportedModel, check_inputs
-from .byte_products import with_exact_others
+from .byte_products import rounds_to_bytes, with_exact_others
 from .given_inputs import declared_input, input_values, refusal
 from .in_place import mark_given, named_pairs, share_pasts
 from .inputs import true_inputs
 from .operators import more_operators
 from .reference import first_different_node, onnx_runtime
-from .simplify import bound_in_order, simplify_onnx
-from .zip_maps import without_zip_maps
-
-if TYPE_CHECKING:
-    import onnx
+from .simplify import bound_in_order, simplify_onnx, without_zip_maps
 
 
-def load_onnx(path: str) -> "onnx.ModelProto":
+def load_onnx(path: str) -> onnx.ModelProto:
     """Read an ONNX file. Raises ``ModelError`` if the file is not a readable ONNX model."""
-    import onnx
-
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
@@ -54,7 +49,7 @@ def load_onnx(path: str) -> "onnx.ModelProto":
 
 
 def import_onnx(
-    model: "onnx.ModelProto",
+    model: onnx.ModelProto,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int = 1,
     *,
@@ -123,7 +118,7 @@ def import_onnx(
     )
 
 
-def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
+def _from_onnx(model: onnx.ModelProto, *, is_open: bool) -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
     message = ""
@@ -145,7 +140,7 @@ def _from_onnx(model: "onnx.ModelProto", *, is_open: bool) -> IRModule:
     raise ModelError(message)
 
 
-def _empty_inputs(model: "onnx.ModelProto") -> dict[str, list[int]]:
+def _empty_inputs(model: onnx.ModelProto) -> dict[str, list[int]]:
     """Return the shapes of inputs with an extent of 0, which TVM's frontend takes for dynamic."""
     shapes = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input}
     return {

@@ -3,7 +3,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -11,10 +13,8 @@ from tvm.ir import IRModule
 from ...model.bindings import shape_of_type
 from ...model.decoding.in_place import copied, give_away
 from ...session.errors import ModelError
+from ..imported import listed
 from .operators.nodes.contrib.grouped_attention import SHARES_PAST
-
-if TYPE_CHECKING:
-    import onnx
 
 _PAST_OF = {1: 3, 2: 4}
 """The index of the input that each output of ``GroupQueryAttention`` extends, by output index."""
@@ -45,12 +45,14 @@ def named_pairs(
         pattern = re.escape(name).replace(re.escape("*"), "(.*)")
         found = [each for each in map(re.compile(pattern).fullmatch, inputs) if each]
         if not found:
-            raise ModelError(f"in_place names the input {name!r}: the model has {_listed(inputs)}")
+            raise ModelError(
+                f"in_place names the input {name!r}: the model has {listed(inputs, 8)}"
+            )
         for match in found:
             output = other.replace("*", match[1]) if "*" in other else other
             if output not in outputs:
                 raise ModelError(
-                    f"in_place names the output {output!r}: the model has {_listed(outputs)}"
+                    f"in_place names the output {output!r}: the model has {listed(outputs, 8)}"
                 )
             if match[0] in pairs or output in pairs.values():
                 raise ModelError(
@@ -61,20 +63,14 @@ def named_pairs(
     return pairs
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + f" and {len(names) - 8} more" * (len(names) > 8)
-
-
 def share_pasts(
-    model: "onnx.ModelProto", pairs: Mapping[str, str]
-) -> tuple["onnx.ModelProto", dict[str, str]]:
+    model: onnx.ModelProto, pairs: Mapping[str, str]
+) -> tuple[onnx.ModelProto, dict[str, str]]:
     """Mark each GroupQueryAttention that overwrites its past in place.
 
     ONNX Runtime then keeps the values after the new rows; otherwise it sets them to 0. Returns a
     marked copy of the model, and the pairs of the marked nodes.
     """
-    import onnx
-
     shared: dict[str, str] = {}
     if all(node.op_type != "GroupQueryAttention" for node in model.graph.node):
         return model, shared  # A copy would duplicate all weights.

@@ -5,24 +5,24 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto
 
 from tvm.ir import IRModule
 
-from ...measure.deviation import deviation
+from ...measure.deviation import deviation, moved_by_rounding
 from ...session.errors import first_line
-from ..byte_probe import rounds_to_bytes
 from ..imported import Arrays, Reference, Run
-from .byte_products import has_lower_levels, with_exact_others
+from .byte_products import has_lower_levels, rounds_to_bytes, with_exact_others
+from .evaluation import open_session
 from .halves import half_types, to_float32
-from .moved_weights import move_weights
-from .order import named
-
-if TYPE_CHECKING:
-    import onnx
+from .order import all_graphs, named
 
 QUANTIZED = {
     *("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul"),
@@ -33,12 +33,18 @@ QUANTIZED = {
 EIGHT_BITS = 2.0**-9
 """Half a quantization step of eight bits, relative to the largest value."""
 
+_LITERAL = {"session.disable_quant_qdq": "1"}
+"""Otherwise ONNX Runtime computes a quantized model in integers, which round differently."""
+
+_EXACT = {"session.x64quantprecision": "1"}
+"""Otherwise it adds pairs of products in 16 bits without VNNI, which may overflow."""
+
 LIMIT = 1e-2
 """A larger deviation of a node's output is not rounding."""
 
 
 def onnx_runtime(
-    model: "onnx.ModelProto",
+    model: onnx.ModelProto,
     names: Sequence[str],
     constants: Mapping[str, np.ndarray],
     threads: int,
@@ -51,31 +57,17 @@ def onnx_runtime(
     None. If ONNX Runtime is missing, returns None twice. If it cannot load the model, returns None
     and the reason.
     """
-    try:
-        import onnxruntime
-    except ImportError:
+    if find_spec("onnxruntime") is None:
         return None, None
 
-    def session(source: str | bytes, *, literal: bool = False) -> Any:
+    def session(source: str | bytes, *, literal: bool) -> Any:
         if literal:
             # Some int8 operators have no exact form; their usual form does not overflow.
             with contextlib.suppress(Exception):
-                return session_of(source, literal=True, exact=True)
-        return session_of(source, literal=literal)
+                return open_session(source, threads, _LITERAL | _EXACT)
+        return open_session(source, threads, _LITERAL if literal else {})
 
-    def session_of(source: str | bytes, *, literal: bool, exact: bool = False) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 4
-        if exact:
-            # Otherwise it adds pairs of products in 16 bits without VNNI, which may overflow.
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        if literal:
-            # Otherwise it computes a quantized model in integers, which round differently.
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-    def load(source: "onnx.ModelProto", path: str | None, literal: bool) -> Any:
+    def load(source: onnx.ModelProto, path: str | None, literal: bool) -> Any:
         open_session = functools.partial(session, literal=literal)
         return open_session(path) if path else _from_memory(source, open_session)
 
@@ -83,7 +75,7 @@ def onnx_runtime(
     makes_bytes = has_lower_levels(model)
     is_changed = makes_bytes or bool(halves.anywhere)
 
-    def in_float32() -> "onnx.ModelProto":
+    def in_float32() -> onnx.ModelProto:
         if not is_changed:
             return model
         whole = to_float32(model, borders=False) if halves.anywhere else model
@@ -102,7 +94,7 @@ def onnx_runtime(
             for name, value in zip(names, inputs, strict=True)
         }
         return [
-            np.asarray(value).astype(_numpy_type(halves.outputs[output.name]))
+            np.asarray(value).astype(halves.outputs[output.name])
             if output.name in halves.outputs
             else value
             for output, value in zip(
@@ -158,10 +150,8 @@ def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str
     return [np.array(value) for value in binding.copy_outputs_to_cpu()]
 
 
-def _from_memory(model: "onnx.ModelProto", session: Callable[[str | bytes], Any]) -> Any:
+def _from_memory(model: onnx.ModelProto, session: Callable[[str | bytes], Any]) -> Any:
     """Open a session for a model in memory; beyond 2 GB, its weights go into a file."""
-    import onnx
-
     try:
         serialized = model.SerializeToString()
     # This is a ValueError or an EncodeError, depending on the version of protobuf.
@@ -179,18 +169,10 @@ def _as_float32(value: np.ndarray, name: str, halves: Mapping[str, str]) -> np.n
     return value.astype(np.float32) if name in halves else value
 
 
-def _numpy_type(name: str) -> Any:
-    if name != "bfloat16":
-        return name
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16
-
-
 def first_different_node(
-    model: "onnx.ModelProto",
+    model: onnx.ModelProto,
     names: Sequence[str],
-    load: Callable[["onnx.ModelProto"], IRModule],
+    load: Callable[[onnx.ModelProto], IRModule],
     inputs: Sequence[np.ndarray],
     compile_mod: Callable[[IRModule], Callable[[Sequence[np.ndarray]], Arrays]],
 ) -> str:
@@ -200,8 +182,6 @@ def first_different_node(
     importer. ``compile_mod``: compiles a module without this package's passes and without
     schedules.
     """
-    import onnx
-
     inferred = onnx.shape_inference.infer_shapes(model).graph
     values = [*inferred.value_info, *inferred.output]
     floats = {
@@ -224,3 +204,58 @@ def first_different_node(
         if deviation(ours, theirs) > LIMIT:
             return named(node)
     return ""
+
+
+ROUNDING = 2.0**-22
+"""Four units of rounding. In another order, the rounding of a sum of a thousand products changes by
+about thirty units. The check allows sixteen times (``NOISE``) the observed movement."""
+
+_WEIGHTS = {
+    "Conv": (1,),
+    "ConvTranspose": (1,),
+    "Gemm": (1,),
+    "MatMul": (0, 1),
+    "LSTM": (1, 2),
+    "GRU": (1, 2),
+    "RNN": (1, 2),
+    "DynamicQuantizeLSTM": (8, 10),
+    "DynamicQuantizeMatMul": (2,),
+    "MatMulIntegerToFloat": (3,),
+    "DequantizeLinear": (1,),
+}
+"""The operator inputs that are weights, or scales of byte weights. Other constants may be masks,
+tables, or extents."""
+
+
+def move_weights(model: ModelProto, generator: np.random.Generator) -> ModelProto:
+    """Copy a model, and move its weights that are factors in sums of products.
+
+    Each number moves by the relative error ``ROUNDING``, up or down at random. ``model`` is not
+    changed. Weights are float32 constants that an operator of ``_WEIGHTS`` reads. Scales that a
+    ``QuantizeLinear`` reads too are scales of activations, and stay. Constants of other types, and
+    constants with numbers that are not finite, stay too.
+    """
+    copy = deepcopy(model)
+    for graph in all_graphs(copy.graph):
+        names = {
+            node.input[place]
+            for node in graph.node
+            for place in _WEIGHTS.get(node.op_type, ())
+            if place < len(node.input)
+        } - {node.input[1] for node in graph.node if node.op_type == "QuantizeLinear"}
+        tensors = [tensor for tensor in graph.initializer if tensor.name in names]
+        for node in graph.node:
+            if node.op_type == "Constant" and node.output[0] in names:
+                tensors += [each.t for each in node.attribute if each.name == "value"]
+        for tensor in tensors:
+            _move_tensor(tensor, generator)
+    return copy
+
+
+def _move_tensor(tensor: TensorProto, generator: np.random.Generator) -> None:
+    if tensor.data_type != onnx.TensorProto.FLOAT:
+        return
+    array = onnx.numpy_helper.to_array(tensor)
+    if np.isfinite(array).all():
+        moved = moved_by_rounding(array, generator, ROUNDING)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
 
 from ...session.errors import first_line
 from .folding import fold_constants
 from .halves import half_types, to_float32
 from .inputs import bind_inputs
-from .narrow_integers import widen_integers
-from .opset import with_new_opset
-from .order import sort_nodes
-from .rewriting.nodes import prepare_onnx
+from .opset import OLDEST, with_new_opset
+from .order import reads, sort_nodes
 
 Array = np.ndarray[Any, Any]
 
@@ -40,10 +39,10 @@ def simplify_onnx(
     """Bind the inputs of a model, sort its nodes, and fold its constants.
 
     Functions of the model are inlined, half floats become float32, and old operators are converted
-    to a version that TVM's importer knows. ``prepare_onnx`` rewrites nodes that this importer makes
-    opaque. ``model`` is not changed. ``shapes``: the shape of each input. ``constants``: values of
-    inputs, which become initializers. Returns the model and notes about it. A failed step is
-    skipped and noted. Raises ``ValueError`` if the nodes of the model have no order.
+    to a version that TVM's importer knows. ``model`` is not changed. ``shapes``: the shape of each
+    input. ``constants``: values of inputs, which become initializers. Returns the model and notes
+    about it. A failed step is skipped and noted. Raises ``ValueError`` if the nodes of the model
+    have no order.
     """
     changed = bound_in_order(model, shapes, constants or {})
     notes: list[str] = []
@@ -61,7 +60,7 @@ def simplify_onnx(
     )
     for failure, step in steps:
         changed = _attempt(step, changed, failure, notes)
-    return Simplified(prepare_onnx(changed), tuple(notes))
+    return Simplified(changed, tuple(notes))
 
 
 def bound_in_order(
@@ -108,3 +107,77 @@ def _folded(model: ModelProto) -> ModelProto:
     copy = deepcopy(model)
     fold_constants(copy)
     return copy
+
+
+_NAMES = {"INT4": np.int8, "UINT4": np.uint8, "INT2": np.int8, "UINT2": np.uint8}
+_KINDS = {
+    getattr(TensorProto, name): kind for name, kind in _NAMES.items() if hasattr(TensorProto, name)
+}
+"""Map from the narrow ONNX types that this ONNX version has to NumPy types that hold them."""
+
+_PLACES = {("", "DequantizeLinear"): (0, 2), ("com.microsoft", "GatherBlockQuantized"): (0, 3)}
+"""The inputs of each operator that may have such a type: numbers and zero points."""
+
+
+def widen_integers(model: ModelProto) -> ModelProto:
+    """Widen 2-bit and 4-bit constants of operators to bytes. Changes ``model``.
+
+    They become int8 for ``GatherBlockQuantized``, whose uint8 values hold several numbers each.
+    """
+    constants = {each.name: each for each in model.graph.initializer if each.data_type in _KINDS}
+    widened: dict[tuple[str, bool], str] = {}
+    taken = {each.name for each in model.graph.initializer}
+    for node in model.graph.node if constants else ():
+        is_table = node.op_type == "GatherBlockQuantized"
+        for place in _PLACES.get((node.domain.replace("ai.onnx", ""), node.op_type), ()):
+            name = node.input[place] if len(node.input) > place else ""
+            if name not in constants:
+                continue
+            if (name, is_table) not in widened:
+                new = f"{name}_bytes"
+                while new in taken:
+                    new += "_"
+                taken.add(new)
+                tensor = constants[name]
+                kind = np.int8 if is_table else _KINDS[tensor.data_type]
+                values = onnx.numpy_helper.to_array(tensor).astype(kind)
+                model.graph.initializer.append(onnx.numpy_helper.from_array(values, new))
+                widened[name, is_table] = new
+            node.input[place] = widened[name, is_table]
+    return model
+
+
+_DOMAIN = "ai.onnx.ml"
+
+
+def without_zip_maps(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+    """Replace each ``ZipMap`` that makes an output by its input: a row of scores for each map.
+
+    ``model`` is not changed. Returns the changed copy, or `model` itself if it has no ``ZipMap``,
+    and notes for the user.
+    """
+    outputs = {value.name for value in model.graph.output}
+    read = {name for node in model.graph.node for name in reads(node)}
+    notes = []
+    changed = deepcopy(model) if any(map(_is_zip_map, model.graph.node)) else model
+    for node in changed.graph.node:
+        if not _is_zip_map(node) or node.output[0] not in outputs - read:
+            continue
+        for value in changed.graph.output:
+            if value.name == node.output[0]:
+                kind = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+                value.type.CopyFrom(kind)
+        labels = [onnx.helper.get_attribute_value(each) for each in node.attribute]
+        shown = [each.decode() if isinstance(each, bytes) else each for each in labels[0]]
+        notes.append(
+            f"output {node.output[0]!r} is a tensor with a column for each class, in the order "
+            f"{shown}, and not a list of maps"
+        )
+        node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
+    if notes and not any(each.domain in ("", "ai.onnx") for each in changed.opset_import):
+        changed.opset_import.append(onnx.helper.make_opsetid("", OLDEST))
+    return changed, tuple(notes)
+
+
+def _is_zip_map(node: NodeProto) -> bool:
+    return bool(node.domain == _DOMAIN and node.op_type == "ZipMap")

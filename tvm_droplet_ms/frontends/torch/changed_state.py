@@ -5,10 +5,11 @@ A compiled model has no state. TVM's importer drops writes to buffers and inputs
 (``exported_program_translator.py``), so a counter would return the same number on each call.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...session.errors import ModelError
+from ..imported import listed
+from .open_extents import user_specs
 
 _MOST_NAMES = 4
 """The maximum number of names in a message."""
@@ -62,11 +63,10 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     changed = [spec for spec in signature.output_specs if spec.kind not in returned]
     if not changed:
         return program, [], []
-    names = _changed_names(torch, signature)
-    own = torch.export.graph_signature.InputKind.USER_INPUT
-    taken = [spec for spec in signature.input_specs if spec.kind is own]
-    buffers = [s for s in signature.input_specs if s.kind is not own and s.arg.name in names]
-    named = _some([repr(spec.target) for spec in changed])
+    names = _changed_names(torch, program)
+    taken = user_specs(torch, program)
+    buffers = [s for s in signature.input_specs if s not in taken and s.arg.name in names]
+    named = listed([repr(spec.target) for spec in changed], _MOST_NAMES)
     noted = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples, fixed = {}, {}
     for spec in (*taken, *buffers):
@@ -83,7 +83,7 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     module = _functional(torch, program, set(examples), fixed, returned)
     with torch.no_grad():
         exported = torch.export.export(module, (), examples, strict=False)
-    inputs = _some([spec.arg.name for spec in buffers])
+    inputs = listed([spec.arg.name for spec in buffers], _MOST_NAMES)
     written = [spec.arg.name for spec in (*buffers, *taken) if spec.arg.name in names]
     as_inputs = f"its buffers are inputs behind the others ({inputs}), and " if inputs else ""
     note = (
@@ -93,27 +93,21 @@ def return_changes(torch: Any, program: Any) -> tuple[Any, list[str], list[str]]
     return exported, [note], written
 
 
-def _changed_names(torch: Any, signature: Any) -> dict[str, int]:
+def _changed_names(torch: Any, program: Any) -> dict[str, int]:
     """Return the output index of the new value of each changed input or buffer.
 
     The keys are node names: a buffer and an input may have the same name.
     """
-    kinds = torch.export.graph_signature.OutputKind
-    own = torch.export.graph_signature.InputKind.USER_INPUT
-    of_held = {s.target: s.arg.name for s in signature.input_specs if s.kind is not own}
+    kinds, own = torch.export.graph_signature.OutputKind, user_specs(torch, program)
+    specs = program.graph_signature.input_specs
+    of_held = {spec.target: spec.arg.name for spec in specs if spec not in own}
     places = {}
-    for place, spec in enumerate(signature.output_specs):
+    for place, spec in enumerate(program.graph_signature.output_specs):
         if spec.kind is kinds.USER_INPUT_MUTATION:
             places[spec.target] = place
         elif spec.kind not in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT):
             places[of_held[spec.target]] = place
     return places
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first names of a list, for a message."""
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + f" and {more} more" * (more > 0)
 
 
 def _functional(
@@ -135,22 +129,13 @@ def _functional(
                     self.register_buffer(spec.arg.name, held[spec.target].detach())
 
         def forward(self, **inputs: Any) -> Any:
-            names = [spec.arg.name for spec in signature.input_specs]
-            values = [
-                inputs[name]
-                if name in given
-                else fixed[name]
-                if name in fixed
-                else getattr(self, name)
-                for name in names
-            ]
-            outputs = inner(*values)
+            known = {**dict(self.named_buffers()), **fixed, **inputs}
+            outputs = inner(*(known[spec.arg.name] for spec in signature.input_specs))
             specs = signature.output_specs
             first = [v for s, v in zip(specs, outputs, strict=True) if s.kind in returned]
-            places = _changed_names(torch, signature)
+            places, own = _changed_names(torch, program), user_specs(torch, program)
             # The new values of buffers come first, in the order of the inputs.
-            own = torch.export.graph_signature.InputKind.USER_INPUT
-            order = sorted(signature.input_specs, key=lambda spec: spec.kind is own)
+            order = sorted(signature.input_specs, key=lambda spec: spec in own)
             changed = [places[s.arg.name] for s in order if s.arg.name in places]
             return (*first, *(outputs[place] for place in changed))
 

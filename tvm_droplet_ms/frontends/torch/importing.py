@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import an exported program to Relax."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +11,9 @@ from ...session.errors import ModelError, first_line
 from ..imported import Arrays, ImportedModel, Reference, check_inputs
 from ..relax import bind_shapes
 from .changed_state import merge_aliases, return_changes
-from .constant_folding import fold_constants
-from .explicit_types import write_out_types
+from .constant_folding import fold_constants, write_out_types
 from .loading import export_module, import_pytorch, unlifted
-from .open_extents import static_shapes
+from .open_extents import static_shapes, user_specs
 from .retracing import leaves_open, retrace
 from .rules import decompose, drop_what_computes_nothing, refuse_random_numbers
 
@@ -46,8 +44,9 @@ def import_torch(
             notes += changes
             program, simple = changeless, decompose(torch, changeless)
         half = _half_types(torch, simple)
+        has_complex = any(value.is_complex() for value in _values(torch, simple))
         fixed = static_shapes(torch, simple, shapes or {}, dims or {})
-        if half or _has_complex(torch, simple) or leaves_open(torch, simple, fixed):
+        if half or has_complex or leaves_open(torch, simple, fixed):
             program = retrace(torch, simple, fixed)
             simple = decompose(torch, program)
     except ModelError as error:
@@ -73,10 +72,6 @@ def _half_types(torch: Any, program: Any) -> list[str]:
     """Return the 16-bit floating-point types that a program uses."""
     types = {value.dtype for value in _values(torch, program)}
     return [name for name in ("float16", "bfloat16") if getattr(torch, name) in types]
-
-
-def _has_complex(torch: Any, program: Any) -> bool:
-    return any(value.is_complex() for value in _values(torch, program))
 
 
 def _values(torch: Any, program: Any) -> list[Any]:
@@ -114,35 +109,27 @@ def _relax_of(torch: Any, program: Any) -> Any:
 def _reference(torch: Any, program: Any, threads: int) -> Reference:
     module = unlifted(program)
     tree = torch.utils._pytree
-    signature = program.graph_signature
     constant_argument = torch.export.graph_signature.ConstantArgument
-    kind = torch.export.graph_signature.InputKind.USER_INPUT
     fixed = [
         (isinstance(spec.arg, constant_argument), getattr(spec.arg, "value", None))
-        for spec in signature.input_specs
-        if spec.kind is kind
+        for spec in user_specs(torch, program)
     ]
 
     def run(inputs: Sequence[np.ndarray]) -> Arrays:
         tensors = iter([_as_tensor(torch, array) for array in inputs])
         flat = [value if is_fixed else next(tensors) for is_fixed, value in fixed]
         args, kwargs = tree.tree_unflatten(flat, program.call_spec.in_spec)
-        with _threads(torch, threads), torch.no_grad():
-            outputs = module(*args, **kwargs)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            with torch.no_grad():
+                outputs = module(*args, **kwargs)
+        finally:
+            torch.set_num_threads(before)
         leaves = tree.tree_leaves(outputs)
         return [_as_array(torch, leaf) for leaf in leaves if leaf is not None]
 
     return Reference("PyTorch", run)
-
-
-@contextlib.contextmanager
-def _threads(torch: Any, count: int) -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _as_tensor(torch: Any, array: np.ndarray) -> Any:
@@ -164,7 +151,5 @@ def _as_array(torch: Any, value: Any) -> np.ndarray:
     if tensor.dtype is torch.bfloat16:
         import ml_dtypes
 
-        array: np.ndarray = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return array
-    array = tensor.numpy()
-    return array
+        return np.asarray(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(tensor.numpy())

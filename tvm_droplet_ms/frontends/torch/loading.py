@@ -4,7 +4,7 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...session.errors import ModelError, first_line
@@ -121,18 +121,10 @@ def _without_caches(module: Any, stack: contextlib.ExitStack) -> bool:
     configs = {id(part.config): part.config for part in module.modules() if hasattr(part, "config")}
     for config in configs.values():
         if getattr(config, "use_cache", False) is True:
-            stack.enter_context(_use_no_cache(config))
+            stack.callback(setattr, config, "use_cache", True)
+            config.use_cache = False
     whole = getattr(module, "config", None)
     if getattr(whole, "use_cache", None) is not False:
         return False
     # Encoders have the option too, but their configuration says that they are not decoders.
     return bool(getattr(whole, "is_encoder_decoder", False) or getattr(whole, "is_decoder", True))
-
-
-@contextlib.contextmanager
-def _use_no_cache(config: Any) -> Iterator[None]:
-    config.use_cache = False
-    try:
-        yield
-    finally:
-        config.use_cache = True

@@ -8,6 +8,19 @@ from ...session.errors import ModelError
 from ..extents import DeclaredInput, Dims, Shapes, fits, named_extents, resolve_shapes
 
 
+def user_specs(torch: Any, program: Any) -> list[Any]:
+    """List the inputs of a program: not its parameters, buffers and constants."""
+    kind = torch.export.graph_signature.InputKind.USER_INPUT
+    return [spec for spec in program.graph_signature.input_specs if spec.kind is kind]
+
+
+def user_inputs(torch: Any, program: Any) -> dict[str, Any]:
+    """Return a fake tensor for each tensor input of a program, by name."""
+    noted = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
+    names = [spec.arg.name for spec in user_specs(torch, program)]
+    return {name: noted[name] for name in names if isinstance(noted.get(name), torch.Tensor)}
+
+
 def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[str, list[int]]:
     """Return the shapes of all inputs, from the given shapes and named extents.
 
@@ -15,7 +28,7 @@ def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[
     drops the name of a ``Dim``. Raises ``ModelError`` as ``resolve_shapes`` does, and if an extent
     is outside the range that the program states.
     """
-    noted = {name: value.shape for name, value in _user_inputs(torch, program).items()}
+    noted = {name: value.shape for name, value in user_inputs(torch, program).items()}
     plain = [DeclaredInput(name, tuple(map(_name, shape))) for name, shape in noted.items()]
     known = named_extents(plain, shapes, dims)
     _check_ranges(program, known)
@@ -33,8 +46,7 @@ def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) ->
     Values are repeated, so that indices stay in range.
     """
     leaves, structure = torch.utils._pytree.tree_flatten(examples)
-    kind = torch.export.graph_signature.InputKind.USER_INPUT
-    names = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind]
+    names = [spec.arg.name for spec in user_specs(torch, program)]
     other = {
         number: shapes[name]
         for number, (name, leaf) in enumerate(zip(names, leaves, strict=True))
@@ -52,18 +64,6 @@ def _resized(torch: Any, tensor: Any, shape: Sequence[int]) -> Any:
         return tensor.new_zeros(tuple(shape))
     repeats = [-(-extent // old) for extent, old in zip(shape, tensor.shape, strict=True)]
     return tensor.repeat(repeats)[tuple(slice(extent) for extent in shape)]
-
-
-def _user_inputs(torch: Any, program: Any) -> dict[str, Any]:
-    """Return a fake tensor for each tensor input of a program, by name."""
-    kind = torch.export.graph_signature.InputKind.USER_INPUT
-    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is kind}
-    return {
-        node.name: node.meta["val"]
-        for node in program.graph_module.graph.nodes
-        if node.op == "placeholder" and node.name in names
-        if isinstance(node.meta.get("val"), torch.Tensor)
-    }
 
 
 def _name(extent: Any) -> int | str | None:

@@ -10,25 +10,26 @@ from typing import Any, NamedTuple
 
 from tvm import relax
 
-from ..onnx.operators.nodes.recurrence.converters import Gru, Lstm, Rnn
+from ..onnx.operators.nodes.recurrence.cells import Kind
+from ..onnx.operators.nodes.recurrence.converters import recurrent
 
 KEPT = ("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 """Operators that are not decomposed unless a layer has projections."""
 
 
 class _Kind(NamedTuple):
-    """A PyTorch cell and ONNX's converter; ``gates``: PyTorch's index of each of ONNX's gates."""
+    """A PyTorch cell and ONNX's operator; ``gates``: PyTorch's index of each of ONNX's gates."""
 
-    converter: Any
+    operator: Kind
     gates: tuple[int, ...]
     attributes: dict[str, Any]
 
 
 KINDS = {
-    "lstm": _Kind(Lstm, (0, 3, 1, 2), {}),
-    "gru": _Kind(Gru, (1, 0, 2), {"linear_before_reset": 1}),
-    "rnn_tanh": _Kind(Rnn, (0,), {"activations": [b"Tanh"]}),
-    "rnn_relu": _Kind(Rnn, (0,), {"activations": [b"Relu"]}),
+    "lstm": _Kind("LSTM", (0, 3, 1, 2), {}),
+    "gru": _Kind("GRU", (1, 0, 2), {"linear_before_reset": 1}),
+    "rnn_tanh": _Kind("RNN", (0,), {"activations": [b"Tanh"]}),
+    "rnn_relu": _Kind("RNN", (0,), {"activations": [b"Relu"]}),
 }
 
 
@@ -39,33 +40,29 @@ def has_projections(node: Any) -> bool:
     return len(parameters) != (4 if has_biases else 2) * layers
 
 
-def convert(kind: str) -> Callable[[Any, Any], Any]:
-    """Return a converter of a recurrent operator, to its outputs and its last states."""
-
-    def converted(node: Any, importer: Any) -> Any:
-        x, states, parameters, has_biases, layers, _, _, both, batch_first = importer.retrieve_args(
-            node
-        )
-        emit = importer.block_builder.emit
-        states = list(states) if isinstance(states, list | tuple) else [states]
-        directions = 2 if both else 1
-        count = (4 if has_biases else 2) * directions
-        if batch_first:
-            x = emit(relax.op.permute_dims(x, [1, 0, 2]))
-        last: list[list[Any]] = [[] for _ in states]
-        for layer in range(layers):
-            mine = parameters[count * layer : count * (layer + 1)]
-            first = [_slice(emit, state, 0, layer * directions, directions) for state in states]
-            outputs, *ended = _layer(importer.block_builder, kind, x, first, mine, directions)
-            x = outputs
-            for found, state in zip(last, ended, strict=True):
-                found.append(state)
-        if batch_first:
-            x = emit(relax.op.permute_dims(x, [1, 0, 2]))
-        ended = [each[0] if layers == 1 else emit(relax.op.concat(each, 0)) for each in last]
-        return emit(relax.Tuple([x, *ended]))
-
-    return converted
+def convert(kind: str, node: Any, importer: Any) -> Any:
+    """Convert a recurrent operator, to its outputs and its last states."""
+    x, states, parameters, has_biases, layers, _, _, both, batch_first = importer.retrieve_args(
+        node
+    )
+    emit = importer.block_builder.emit
+    states = list(states) if isinstance(states, list | tuple) else [states]
+    directions = 2 if both else 1
+    count = (4 if has_biases else 2) * directions
+    if batch_first:
+        x = emit(relax.op.permute_dims(x, [1, 0, 2]))
+    last: list[list[Any]] = [[] for _ in states]
+    for layer in range(layers):
+        mine = parameters[count * layer : count * (layer + 1)]
+        first = [_slice(emit, state, 0, layer * directions, directions) for state in states]
+        outputs, *ended = _layer(importer.block_builder, kind, x, first, mine, directions)
+        x = outputs
+        for found, state in zip(last, ended, strict=True):
+            found.append(state)
+    if batch_first:
+        x = emit(relax.op.permute_dims(x, [1, 0, 2]))
+    ended = [each[0] if layers == 1 else emit(relax.op.concat(each, 0)) for each in last]
+    return emit(relax.Tuple([x, *ended]))
 
 
 def _layer(
@@ -87,7 +84,7 @@ def _layer(
         ]
         for number in range(each)
     ]
-    weights, recurrent = (_stacked(emit, group) for group in groups[:2])
+    weights, of_states = (_stacked(emit, group) for group in groups[:2])
     bias = None
     if each == 4:
         bias = emit(relax.op.concat([_stacked(emit, group) for group in groups[2:]], 1))
@@ -95,8 +92,8 @@ def _layer(
     attributes["direction"] = b"bidirectional" if directions == 2 else b"forward"
     if "activations" in attributes:
         attributes["activations"] = list(attributes["activations"]) * directions
-    inputs = [x, weights, recurrent, bias, None, *states, *[None] * (3 - len(states))]
-    outputs, *ended = cell.converter._impl_v1(builder, inputs, attributes, None)
+    inputs = [x, weights, of_states, bias, None, *states, *[None] * (3 - len(states))]
+    outputs, *ended = recurrent(cell.operator, builder, inputs, attributes)
     steps, _, batch, hidden = (int(extent) for extent in outputs.ty.shape)
     moved = emit(relax.op.permute_dims(outputs, [0, 2, 1, 3]))
     return [emit(relax.op.reshape(moved, [steps, batch, directions * hidden])), *ended]

@@ -23,11 +23,6 @@ def _unfold(torch: Any, x: Any, axis: int, size: int, step: int) -> Any:
     return whole.movedim(axis + 1, -1)
 
 
-def _bounds(extent: int, count: int) -> list[tuple[int, int]]:
-    """Return the windows of an adaptive pooling (``AdaptiveMaxPooling2d.cpp``)."""
-    return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
-
-
 def _adaptive_max_pool(torch: Any, x: Any, sizes: Sequence[int]) -> Any:
     """Return the maxima of windows of varying sizes, and their indices in the flat image."""
     spatial = x.shape[-len(sizes) :]
@@ -35,8 +30,9 @@ def _adaptive_max_pool(torch: Any, x: Any, sizes: Sequence[int]) -> Any:
     values, places = x, flat.expand(x.shape)
     for offset, count in enumerate(sizes):
         axis = x.dim() - len(sizes) + offset
-        parts = []
-        for low, high in _bounds(x.shape[axis], count):
+        parts, extent = [], x.shape[axis]
+        for n in range(count):  # As in ``AdaptiveMaxPooling2d.cpp``.
+            low, high = n * extent // count, -(-(n + 1) * extent // count)
             window = values.narrow(axis, low, high - low)
             best, where = window.max(axis, keepdim=True)
             parts.append((best, places.narrow(axis, low, high - low).gather(axis, where)))

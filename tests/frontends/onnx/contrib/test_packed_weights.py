@@ -9,7 +9,7 @@ from operator_runs import model_of, run_here
 from test_contrib_operators import GENERATOR, assert_same_of, contrib, normal
 
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
-from tvm_droplet_ms.frontends.onnx.operators.nodes.recurrence import byte_lstm
+from tvm_droplet_ms.frontends.onnx.operators.nodes.recurrence import converters
 
 
 def packed(*shape):
@@ -80,7 +80,7 @@ def test_rows_of_a_packed_table(zeros):
 def test_an_lstm_with_weights_of_bytes(direction, count, is_by_column, in_bytes, monkeypatch):
     """Inputs and states are rounded to bytes in each step; the last tile is not full."""
     if not in_bytes:
-        monkeypatch.setattr(byte_lstm, "_has_dot", lambda: False)
+        monkeypatch.setattr(converters, "_has_dot", lambda: False)
     hidden, width = 24, 32
     shape = (count, 4 * hidden) if is_by_column else (count,)
     constants = {

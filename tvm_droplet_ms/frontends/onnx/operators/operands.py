@@ -1,14 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers that read a node's inputs and attributes for converters, and the converters' errors."""
+"""The table of converters, and what they share: the reading of operands, and their errors.
 
-from collections.abc import Sequence
+A converter returns the value of a node, or a tuple of its values. It takes the block builder, the
+inputs (None for an omitted one, and beyond the last), and the attributes. The attribute
+"tvm_custom" describes the node: ``opset``, ``outputs`` (the names of the outputs, "" for one that
+nothing reads) and their number, ``num_outputs``.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
 from .folding import as_array
 
 Array = np.ndarray[Any, Any]
+Attributes = dict[str, Any]
+Converter = Callable[[Any, Any, Attributes], Any]
+
+_CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
+"""The converters of each operator of a domain, by the first version that they are for."""
+
+
+def converts(*operators: str, domain: str = "", since: int = 1) -> Callable[[Converter], Converter]:
+    """Register a function as the converter of operators, from a version of their domain on."""
+
+    def register(function: Converter) -> Converter:
+        for operator in operators:
+            _CONVERTERS.setdefault((domain, operator), {})[since] = function
+        return function
+
+    return register
+
+
+def converter_of(operator: str, domain: str = "", opset: int = 1) -> Converter | None:
+    """The converter of an operator for a version; None if this package has none."""
+    versions = _CONVERTERS.get((domain, operator))
+    if versions is None:
+        return None
+    return versions[max((each for each in versions if each <= opset), default=min(versions))]
+
+
+def has_tvms(operator: str) -> bool:
+    """True if TVM has a converter of an operator."""
+    return operator in _tvms()
+
+
+def tvms(operator: str, bb: Any, inputs: Iterable[Any], attr: Attributes, opset: int = 0) -> Any:
+    """Convert with TVM's converter of an operator.
+
+    ``opset``: the version; 0 for that of the node.
+    """
+    convert = _tvms()[operator].get_converter(opset or attr["tvm_custom"]["opset"])
+    return convert(bb, _endless(inputs), attr, [{}, {}])
+
+
+def standard(operator: str, bb: Any, inputs: Iterable[Any], attr: Attributes) -> Any:
+    """Convert a standard operator of the node's version: this package's converter, or TVM's."""
+    convert = converter_of(operator, opset=attr["tvm_custom"]["opset"])
+    if convert is None:
+        return tvms(operator, bb, inputs, attr)
+    return convert(bb, _endless(inputs), attr)
+
+
+def _endless(inputs: Iterable[Any]) -> Any:
+    """A list that has None beyond its end."""
+    given = onnx_frontend.onnx_input()
+    given.extend(inputs)
+    return given
+
+
+@functools.cache
+def _tvms() -> dict[str, Any]:
+    found: dict[str, Any] = onnx_frontend._get_convert_map()
+    return found
 
 
 class UnsupportedNode(ValueError):
@@ -83,3 +152,48 @@ def text(attributes: dict[str, Any], name: str, default: str) -> str:
     """The value of a string attribute."""
     value = attributes.get(name, default)
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def number(value: float, like: Any) -> Any:
+    """A number in the type of a tensor."""
+    return relax.const(value, dtype_of(like))
+
+
+def constant(values: Any, dtype: str | None = None) -> Any:
+    """A constant of an array, or of numbers in a given type."""
+    array = np.asarray(values) if dtype is None else np.asarray(values).astype(dtype)
+    return relax.const(array, str(array.dtype))
+
+
+def float32(values: Any) -> Any:
+    """A constant of float32."""
+    return constant(values, "float32")
+
+
+def integers(values: Any) -> Any:
+    """A constant of int64."""
+    return constant(values, "int64")
+
+
+def fields(bb: Any, value: Any, count: int) -> list[Any]:
+    """The fields of a tuple."""
+    found = value if isinstance(value, relax.Var) else bb.emit(value)
+    return [bb.emit(relax.TupleGetItem(found, n)) for n in range(count)]
+
+
+def part(value: Any, axis: int, start: int, end: int) -> Any:
+    """A slice of a tensor along an axis."""
+    return relax.op.strided_slice(value, [axis], [start], [end])
+
+
+def parts(bb: Any, value: Any, axis: int, sizes: Sequence[int]) -> list[Any]:
+    """Split a tensor into parts of given sizes along an axis."""
+    ends = np.cumsum(sizes).tolist()
+    return [bb.emit(part(value, axis, end - size, end)) for size, end in zip(sizes, ends)]
+
+
+def windows_of(attr: dict[str, Any], rank: int) -> tuple[list[int], list[int], list[int]]:
+    """The strides and dilations of a node's windows, and the padding before and after each axis."""
+    ones = [1] * rank
+    strides, dilations = (list(attr.get(name, ones)) for name in ("strides", "dilations"))
+    return strides, dilations, list(attr.get("pads", [0] * (2 * rank)))

@@ -1,32 +1,105 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converters for pools, and for transposed and deformable convolutions."""
+"""Converters for pads, pools, and convolutions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from tvm import relax, te, tirx
-from tvm.relax.frontend.onnx import onnx_frontend
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+from tvm.relax import op
 
 from .....model.window_maxima import Windows, pool_with_positions
-from ...rewriting.pads import same_padding
-from ..operands import UnsupportedNode, shape_of, text
+from ..folding import as_array
+from ..operands import (
+    Attributes,
+    UnsupportedNode,
+    converts,
+    dtype_of,
+    shape_of,
+    text,
+    tvms,
+    windows_of,
+)
+
+
+def same_padding(
+    extents: Sequence[int | None],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    *,
+    lower: bool,
+) -> list[int] | None:
+    """Return the padding of SAME_UPPER or SAME_LOWER in numbers.
+
+    The output has ``ceil(extent / stride)`` elements along each axis (ONNX, operator ``Conv``).
+    ``extents``: extents of the spatial axes of the input. None for an unknown extent. ``kernel``,
+    ``strides``, ``dilations``: the convolution's, for each spatial axis. ``lower``: whether an odd
+    element goes before the axis rather than after it. Returns the numbers of zeros before each
+    axis, and then after each. None if a required extent is not known.
+    """
+    before, after = [], []
+    for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        total = (size - 1) * dilation
+        if stride > 1:
+            if extent is None:
+                return None
+            total = max((-(-extent // stride) - 1) * stride + total + 1 - extent, 0)
+        small, large = total // 2, total - total // 2
+        before.append(large if lower else small)
+        after.append(small if lower else large)
+    return before + after
+
+
+def _explicit(attr: Attributes, extents: Sequence[int | None], kernel: Sequence[int]) -> Attributes:
+    """The attributes with numbers in place of SAME_UPPER and SAME_LOWER, if extents are known."""
+    mode = text(attr, "auto_pad", "NOTSET")
+    strides, dilations, _ = windows_of(attr, len(kernel))
+    if not mode.startswith("SAME"):
+        return attr
+    pads = same_padding(extents, kernel, strides, dilations, lower=mode == "SAME_LOWER")
+    return attr if pads is None else {**attr, "auto_pad": b"NOTSET", "pads": pads}
+
+
+@converts("Conv")
+def conv(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """TVM's converter would add a separate pad for SAME_UPPER and SAME_LOWER."""
+    kernel = shape_of(inputs[1])[2:]
+    shape = inputs[0].ty.shape
+    known = list(shape)[2:] if isinstance(shape, relax.ShapeExpr) else [None] * len(kernel)
+    extents = [getattr(extent, "value", None) for extent in known]
+    return tvms("Conv", bb, inputs, _explicit(attr, extents, kernel))
+
+
+@converts("Pad")
+def pad(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """Pad with zeros as graph passes know it, which move it into convolutions and pools.
+
+    TVM's converter makes kernels, here only of pads with other values and modes.
+    """
+    data, value = inputs[0], attr.get("value", 0.0)
+    widths = list(attr.get("pads", ()))
+    if len(inputs) > 1:
+        zero, found = (None if each is None else as_array(each) for each in (inputs[2], inputs[1]))
+        value = 0.0 if inputs[2] is None else zero
+        widths = [] if found is None else found.tolist()
+    is_plain = text(attr, "mode", "constant") == "constant" and inputs[3] is None
+    rank = len(widths) // 2
+    if not is_plain or value != 0 or not dtype_of(data).startswith("float"):
+        return tvms("Pad", bb, inputs, attr)
+    if min(widths, default=-1) < 0 or rank != len(shape_of(data)):
+        return tvms("Pad", bb, inputs, attr)
+    by_axis = [int(widths[axis + end]) for axis in range(rank) for end in (0, rank)]
+    return op.nn.pad(data, by_axis)
 
 
 class _Windows(Windows):
     """The windows of a pool: explicit padding, and the number of windows along each axis."""
 
-    def __init__(self, extents: Sequence[int], attr: dict[str, Any]) -> None:
+    def __init__(self, extents: Sequence[int], attr: Attributes) -> None:
         self.kernel = list(attr["kernel_shape"])
-        ones = [1] * len(self.kernel)
-        self.strides, self.dilations = attr.get("strides", ones), attr.get("dilations", ones)
-        self.pads = list(attr.get("pads", [0] * (2 * len(self.kernel))))
-        mode = text(attr, "auto_pad", "NOTSET")
-        if mode.startswith("SAME"):
-            is_lower = mode == "SAME_LOWER"
-            geometry = extents, self.kernel, self.strides, self.dilations
-            self.pads = same_padding(*geometry, lower=is_lower) or self.pads
+        attr = _explicit(attr, extents, self.kernel)
+        self.strides, self.dilations, self.pads = windows_of(attr, len(self.kernel))
         self.sizes, self.is_cut, ends = [], False, []
         for n, extent in enumerate(extents):
             stride, reach = self.strides[n], self.dilations[n] * (self.kernel[n] - 1) + 1
@@ -41,81 +114,65 @@ class _Windows(Windows):
         self.pads_of_all = [*self.pads[: len(ends)], *ends]
 
 
-class _Pool:
-    """Converts a pool with TVM's converter, and corrects its padding and extents.
+def _pooled(kind: str, bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """Pool with TVM's converter, and correct its padding and extents.
 
     TVM rounds an extent down with SAME_LOWER, pads by a negative width if a stride is larger than
     the kernel, and keeps a last window that begins in the padding after the axis.
     """
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        convert = super()._impl_v1  # type: ignore[misc]
-        if not (text(attr, "auto_pad", "NOTSET").startswith("SAME") or attr.get("ceil_mode", 0)):
-            return convert(bb, inputs, attr, params)
-        windows = _Windows(shape_of(inputs[0])[2:], attr)
-        rest = {name: value for name, value in attr.items() if name != "auto_pad"}
-        result = convert(bb, inputs, {**rest, "pads": windows.pads}, params)
-        if not windows.is_cut:
-            return result
-        axes = list(range(2, 2 + len(windows.sizes)))
-        return relax.op.strided_slice(result, axes, [0] * len(windows.sizes), windows.sizes)
+    if not text(attr, "auto_pad", "").startswith("SAME") and not attr.get("ceil_mode", 0):
+        return tvms(kind, bb, inputs, attr)
+    windows = _Windows(shape_of(inputs[0])[2:], attr)
+    result = tvms(kind, bb, inputs, {**attr, "auto_pad": b"NOTSET", "pads": windows.pads})
+    if not windows.is_cut:
+        return result
+    axes = list(range(2, 2 + len(windows.sizes)))
+    return op.strided_slice(result, axes, [0] * len(windows.sizes), windows.sizes)
 
 
-class AveragePool(_Pool, onnx_frontend.AveragePool):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``AveragePool``."""
+converts("AveragePool")(partial(_pooled, "AveragePool"))
 
 
-class LpPool(_Pool, onnx_frontend.LpPool):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``LpPool``.
+@converts("LpPool")
+def lp_pool(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """The norms of windows.
 
-    TVM computes it from an average, which divides by fewer elements where a window reaches beyond
+    TVM computes them from averages, which divide by fewer elements where a window reaches beyond
     the padding.
     """
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        if attr.get("ceil_mode", 0):
-            windows = _Windows(shape_of(inputs[0])[2:], attr)
-            attr = {name: value for name, value in attr.items() if name != "auto_pad"}
-            attr |= {"ceil_mode": 0, "pads": windows.pads_of_all}
-        return super()._impl_v1(bb, inputs, attr, params)
+    if attr.get("ceil_mode", 0):
+        pads = _Windows(shape_of(inputs[0])[2:], attr).pads_of_all
+        attr = {**attr, "auto_pad": b"NOTSET", "ceil_mode": 0, "pads": pads}
+    return _pooled("LpPool", bb, inputs, attr)
 
 
-class MaxPool(_Pool, onnx_frontend.MaxPool):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``MaxPool``, including the positions of the maxima."""
+@converts("MaxPool")
+def max_pool(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """The maxima of windows, and their positions if the node has them."""
+    if attr["tvm_custom"]["num_outputs"] < 2:
+        return _pooled("MaxPool", bb, inputs, attr)
+    windows = _Windows(shape_of(inputs[0])[2:], attr)
+    is_column_major = bool(attr.get("storage_order", 0))
 
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        if attr["tvm_custom"]["num_outputs"] < 2:
-            return super()._impl_v1(bb, inputs, attr, params)
-        windows = _Windows(shape_of(inputs[0])[2:], attr)
-        is_column_major = bool(attr.get("storage_order", 0))
+    def pool(data: te.Tensor) -> list[te.Tensor]:
+        return pool_with_positions(data, windows, is_column_major=is_column_major)
 
-        def pool(data: te.Tensor) -> list[te.Tensor]:
-            return pool_with_positions(data, windows, is_column_major=is_column_major)
-
-        return bb.emit_te(pool, inputs[0], primfunc_name_hint="max_pool_indices")
+    return bb.emit_te(pool, inputs[0], primfunc_name_hint="max_pool_indices")
 
 
-class ConvTranspose(onnx_frontend.ConvTranspose):  # type: ignore[misc, name-defined, unused-ignore]
-    """Converts an ONNX ``ConvTranspose``, with or without ``output_shape``."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        if "output_shape" in attr:
-            attr = _with_pads(shape_of(inputs[0])[2:], shape_of(inputs[1])[2:], attr)
-        return super()._impl_v1(bb, inputs, attr, params)
+@converts("ConvTranspose")
+def conv_transpose(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """A transposed convolution, with or without ``output_shape``."""
+    if "output_shape" in attr:
+        attr = _with_pads(shape_of(inputs[0])[2:], shape_of(inputs[1])[2:], attr)
+    return tvms("ConvTranspose", bb, inputs, attr)
 
 
-def _with_pads(
-    extents: Sequence[int], kernel: Sequence[int], attr: dict[str, Any]
-) -> dict[str, Any]:
+def _with_pads(extents: Sequence[int], kernel: Sequence[int], attr: Attributes) -> Attributes:
     """The attributes with the pads that give the requested ``output_shape``."""
     rank = len(extents)
     wanted = list(attr["output_shape"])[-rank:]
-    strides = attr.get("strides", [1] * rank)
-    dilations = attr.get("dilations", [1] * rank)
+    strides, dilations, _ = windows_of(attr, rank)
     extra = list(attr.get("output_padding", [0] * rank))
     before, after = [], []
     is_upper = text(attr, "auto_pad", "NOTSET") == "SAME_UPPER"
@@ -134,52 +191,38 @@ def _with_pads(
     return {**kept, "pads": before + after, "output_padding": extra}
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """The geometry of the kernel of a two-dimensional convolution."""
+class _Geometry(NamedTuple):
+    """The geometry of a deformable convolution of images."""
 
-    size: tuple[int, int]
-    kernel: tuple[int, int]
-    output: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads: tuple[int, int]
+    size: list[int]
+    kernel: list[int]
+    output: list[int]
+    strides: list[int]
+    dilations: list[int]
+    pads: list[int]
     channels_per_offset: int
 
 
-class DeformConv(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts an ONNX ``DeformConv`` of images."""
-
-    @classmethod
-    def _impl_v19(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        data, weight, offset, bias, mask = (inputs[n] for n in range(5))
-        shape, filters = shape_of(data), shape_of(weight)
-        if len(shape) != 4:
-            raise UnsupportedNode(f"its input has {len(shape)} axes: expected 4")
-        groups, kernel = attr.get("group", 1), filters[2:]
-        pads = list(attr.get("pads", [0] * 4))
-        geometry = _Geometry(
-            (shape[2], shape[3]),
-            (kernel[0], kernel[1]),
-            (shape_of(offset)[2], shape_of(offset)[3]),
-            tuple(attr.get("strides", (1, 1))),
-            tuple(attr.get("dilations", (1, 1))),
-            (pads[0], pads[1]),
-            shape[1] // attr.get("offset_group", 1),
-        )
-        given = [data, offset] if mask is None else [data, offset, mask]
-        columns = bb.emit_te(
-            lambda *tensors: _columns(geometry, *tensors), *given, primfunc_name_hint="deformed"
-        )
-        pixels = geometry.output[0] * geometry.output[1]
-        rows = filters[1] * kernel[0] * kernel[1]
-        columns = bb.emit(relax.op.reshape(columns, [shape[0], groups, rows, pixels]))
-        matrix = bb.emit(relax.op.reshape(weight, [groups, filters[0] // groups, rows]))
-        product = bb.emit(relax.op.matmul(matrix, columns))
-        result = bb.emit(relax.op.reshape(product, [shape[0], filters[0], *geometry.output]))
-        if bias is None:
-            return result
-        return relax.op.add(result, relax.op.reshape(bias, [1, -1, 1, 1]))
+@converts("DeformConv")
+def deform_conv(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """A deformable convolution of images: a product with the values that each kernel reads."""
+    data, weight, offset, bias, mask = (inputs[n] for n in range(5))
+    shape, filters = shape_of(data), shape_of(weight)
+    if len(shape) != 4:
+        raise UnsupportedNode(f"its input has {len(shape)} axes: expected 4")
+    groups, kernel, output = attr.get("group", 1), filters[2:], shape_of(offset)[2:]
+    per_offset = shape[1] // attr.get("offset_group", 1)
+    geometry = _Geometry(shape[2:], kernel, output, *windows_of(attr, 2), per_offset)
+    given = [data, offset] if mask is None else [data, offset, mask]
+    columns = bb.emit_te(
+        lambda *tensors: _columns(geometry, *tensors), *given, primfunc_name_hint="deformed"
+    )
+    rows = filters[1] * kernel[0] * kernel[1]
+    columns = bb.emit(op.reshape(columns, [shape[0], groups, rows, output[0] * output[1]]))
+    matrix = op.reshape(weight, [groups, filters[0] // groups, rows])
+    product = bb.emit(op.matmul(matrix, columns))
+    result = bb.emit(op.reshape(product, [shape[0], filters[0], *output]))
+    return result if bias is None else result + op.reshape(bias, [1, -1, 1, 1])
 
 
 def _columns(

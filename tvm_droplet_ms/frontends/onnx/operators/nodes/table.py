@@ -1,48 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The converters of this package by operator."""
+"""All converters of this package: its modules fill the registry when they are imported."""
 
-import functools
-from collections.abc import Iterable
-from typing import Any
+from . import arithmetic, detection, pooling, quantized, resize, shapes, signal
+from .classical import DOMAIN as CLASSICAL
+from .classical import scores, trees, vectors
+from .contrib import DOMAIN as CONTRIB
+from .contrib import attention, fused, grouped_attention, packed_weights
+from .recurrence import converters
 
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+OTHER_DOMAINS = (CLASSICAL, CONTRIB)
+"""The domains of supported operators that are not ONNX's standard ones."""
 
-from . import (
-    detection,
-    elementwise,
-    normalization,
-    pooling,
-    quantized,
-    resize,
-    scatter,
-    shapes,
-    signal,
+MODULES = (
+    *(arithmetic, detection, pooling, quantized, resize, shapes, signal),
+    *(scores, trees, vectors, attention, fused, grouped_attention, packed_weights, converters),
 )
-from .recurrence import converters as recurrence
-
-_SPELLED = {"Dft": "DFT", "Gru": "GRU", "Lstm": "LSTM", "Rnn": "RNN", "Stft": "STFT"}
-"""Map from the names of converters to operators of different names."""
-
-
-@functools.cache
-def converters() -> dict[str, Any]:
-    """The converters by operator: public classes of the modules. They precede TVM's."""
-    modules = (
-        *(detection, elementwise, normalization, pooling, quantized, recurrence, resize, scatter),
-        *(shapes, signal),
-    )
-    found = {_SPELLED.get(name, name): value for name, value in public_converters(modules).items()}
-    return {**found, "Scatter": scatter.ScatterElements}
-
-
-def public_converters(modules: Iterable[Any]) -> dict[str, Any]:
-    """The public converters that modules define, by the names of their classes."""
-    return {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, OnnxOpConverter)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-    }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ...operands import UnsupportedNode
 from .walk import WORDS
@@ -21,6 +22,9 @@ MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 
 _Row = tuple[Any, int, int, bool, int]
 """Threshold, left and right child, whether NaN goes left, and feature."""
+
+_Goal = tuple[int, int, bool, int]
+"""The children for a feature inside and outside a set, whether NaN is in the set, and feature."""
 
 
 @dataclass(frozen=True)
@@ -120,57 +124,38 @@ def _questions(ensemble: Ensemble) -> list[Array]:
     left = np.where(is_turned, ensemble.on_false, ensemble.on_true)
     right = np.where(is_turned, ensemble.on_true, ensemble.on_false)
     nan_left = np.where(is_turned, ~missing, missing)
-    between = _Between(len(threshold), [])
+    rows: list[_Row] = []
+
+    def added(row: _Row) -> int:
+        rows.append(row)
+        return len(threshold) + len(rows) - 1
+
+    def membership(spans: Array, goal: _Goal) -> _Row:
+        """Insert tests for whether a feature is in any of the ranges. Return the first test."""
+        yes, no, has_nan, feature = goal
+        if not len(spans):
+            return (np.nan, no, no, False, feature)
+        if len(spans) == 1:
+            below = added((_below(spans[0, :1])[0], no, yes, False, feature))
+            return (spans[0, 1], below, no, has_nan, feature)
+        middle = len(spans) // 2
+        low, high = (added(membership(half, goal)) for half in (spans[:middle], spans[middle:]))
+        return (spans[middle - 1, 1], low, high, False, feature)
+
     for node in np.flatnonzero(is_mode["EQ"] | is_mode["NEQ"] | is_mode["MEMBER"]):
         spans = ensemble.spans.get(int(node), np.array([[split[node]] * 2]))
         ends = (int(left[node]), int(right[node]), bool(missing[node]))
         if is_mode["NEQ"][node]:
             ends = (ends[1], ends[0], False)
-        first = between.membership(spans, _Goal(*ends, int(ensemble.features[node])))
+        first = membership(spans, (*ends, int(ensemble.features[node])))
         threshold[node], left[node], right[node], nan_left[node], _ = first
     columns = [threshold, left, right, nan_left, ensemble.features]
-    if between.rows:
+    if rows:
         columns = [
             np.concatenate([one, np.array(other, one.dtype)])
-            for one, other in zip(columns, zip(*between.rows, strict=True), strict=True)
+            for one, other in zip(columns, zip(*rows, strict=True), strict=True)
         ]
     return columns
-
-
-@dataclass(frozen=True)
-class _Goal:
-    """The children for a feature inside and outside a set, and whether NaN is in the set."""
-
-    yes: int
-    no: int
-    has_nan: bool
-    feature: int
-
-
-@dataclass(frozen=True)
-class _Between:
-    """Inserted nodes, and the number of the first one."""
-
-    first: int
-    rows: list[_Row]
-
-    def membership(self, spans: Array, goal: _Goal) -> _Row:
-        """Insert tests for whether a feature is in any of the ranges. Return the first test."""
-        yes, no, feature = goal.yes, goal.no, goal.feature
-        if not len(spans):
-            return (np.nan, no, no, False, feature)
-        if len(spans) == 1:
-            below = self._added((_below(spans[0, :1])[0], no, yes, False, feature))
-            return (spans[0, 1], below, no, goal.has_nan, feature)
-        middle = len(spans) // 2
-        low, high = (
-            self._added(self.membership(half, goal)) for half in (spans[:middle], spans[middle:])
-        )
-        return (spans[middle - 1, 1], low, high, False, feature)
-
-    def _added(self, row: _Row) -> int:
-        self.rows.append(row)
-        return self.first + len(self.rows) - 1
 
 
 def _check_ends(left: Array, right: Array, is_leaf: Array, roots: Array) -> None:
@@ -205,3 +190,105 @@ def _leaf_weights(
         width == targets and bool((counts == width).all() and (ids == np.arange(targets)).all())
     )
     return weights, None if is_whole and width == targets else ids
+
+
+_BY_NAME = {**{f"BRANCH_{name}".encode(): n for n, name in enumerate(MODES)}, b"LEAF": -1}
+
+
+def numbers_of(attributes: dict[str, Any], name: str, dtype: str) -> Array:
+    """The numbers of an attribute: a list, or a tensor of the input's type."""
+    tensor = attributes.get(f"{name}_as_tensor", attributes.get(name, ()))
+    if not isinstance(tensor, onnx.TensorProto):
+        return np.array(tensor, np.float32).astype(dtype)
+    found: Array = onnx.numpy_helper.to_array(tensor).reshape(-1)
+    if found.dtype != dtype:
+        raise UnsupportedNode(f"its {name} are of {found.dtype}, and its input is of {dtype}")
+    return found
+
+
+def by_tree_and_node(attributes: dict[str, Any], kind: str, dtype: str) -> Ensemble:
+    """Read an ensemble whose nodes are identified by tree and node numbers.
+
+    ``kind``: "class" or "target", the prefix of the weight attributes. ``dtype``: the input's type.
+    """
+    trees, ids, features, on_true, on_false = (
+        _integers(attributes, f"nodes_{name}")
+        for name in ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    )
+    splits, names = numbers_of(attributes, "nodes_values", dtype), attributes.get("nodes_modes", ())
+    if not len(trees) == len(ids) == len(features) == len(splits) == len(names) > 0:
+        raise UnsupportedNode("its lists of nodes are empty, or of different lengths")
+    if unknown := sorted(set(names) - set(_BY_NAME)):
+        raise UnsupportedNode(f"it has a node of the mode {unknown[0].decode()!r}")
+    modes = np.array([_BY_NAME[name] for name in names])
+    places = {key: place for place, key in enumerate(zip(trees.tolist(), ids.tolist()))}
+    if len(places) < len(names):
+        raise UnsupportedNode("two of its nodes have the same number")
+
+    def place(of_trees: Array, nodes: Array) -> Array:
+        try:
+            return np.array([places[key] for key in zip(of_trees.tolist(), nodes.tolist())], int)
+        except KeyError as error:
+            raise UnsupportedNode(f"it has no node {error} (tree, node)") from error
+
+    is_leaf = modes < 0
+    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
+    owners = [_integers(attributes, f"{kind}_{name}") for name in ("treeids", "nodeids")]
+    return Ensemble(
+        modes=modes,
+        features=np.where(is_leaf, 0, features),
+        splits=splits,
+        on_true=place(trees, np.where(is_leaf, ids, on_true)),
+        on_false=place(trees, np.where(is_leaf, ids, on_false)),
+        missing=_longer(tracks == 1, len(modes)),
+        # A tree begins where the tree number changes.
+        roots=np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]])),
+        spans={},
+        owners=place(*owners),
+        targets=_integers(attributes, f"{kind}_ids"),
+        weights=numbers_of(attributes, f"{kind}_weights", dtype),
+    )
+
+
+def by_number(attributes: dict[str, Any], dtype: str) -> Ensemble:
+    """Read an ensemble of version 5, which numbers leaves apart. ``dtype``: the input's type."""
+    modes = onnx.numpy_helper.to_array(attributes["nodes_modes"]).astype(int).reshape(-1)
+    targets, inner = _integers(attributes, "leaf_targetids"), len(modes)
+    total, leaves = inner + len(targets), np.arange(inner, inner + len(targets))
+    on_true, on_false = (
+        np.concatenate(
+            [
+                _integers(attributes, f"nodes_{side}nodeids")
+                + inner * (_integers(attributes, f"nodes_{side}leafs") != 0),
+                leaves,
+            ]
+        )
+        for side in ("true", "false")
+    )
+    tracks = _integers(attributes, "nodes_missing_value_tracks_true")
+    values = numbers_of(attributes, "membership_values", dtype)
+    # NaN ends each set.
+    sets = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
+    nodes = np.flatnonzero(modes == MODES.index("MEMBER")).tolist()
+    return Ensemble(
+        modes=np.concatenate([modes, np.full(len(targets), -1)]),
+        features=_longer(_integers(attributes, "nodes_featureids"), total),
+        splits=_longer(numbers_of(attributes, "nodes_splits", dtype), total),
+        on_true=on_true,
+        on_false=on_false,
+        missing=_longer(tracks == 1, total),
+        roots=_integers(attributes, "tree_roots"),
+        spans={node: spans_of(each[~np.isnan(each)]) for node, each in zip(nodes, sets)},
+        owners=leaves,
+        targets=targets,
+        weights=numbers_of(attributes, "leaf_weights", dtype),
+    )
+
+
+def _integers(attributes: dict[str, Any], name: str) -> Array:
+    return np.array(attributes.get(name, ()), np.int64)
+
+
+def _longer(array: Array, length: int) -> Array:
+    """Pad an array with zeros at the end."""
+    return np.pad(array, (0, length - len(array)))

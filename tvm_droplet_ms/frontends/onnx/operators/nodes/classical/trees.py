@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+from tvm.relax import op
 
 from ......model.scheduled import emit_scheduled
-from ...operands import UnsupportedNode, dtype_of, shape_of, text
-from .ensemble import Array, Ensemble, pack
-from .scores import Labels, pair, transform_of, transformed
-from .tree_attributes import by_number, by_tree_and_node, numbers_of
+from ...operands import (
+    Attributes,
+    UnsupportedNode,
+    constant,
+    dtype_of,
+    number,
+    part,
+    shape_of,
+    text,
+)
+from . import converts
+from .ensemble import Array, Ensemble, by_number, by_tree_and_node, numbers_of, pack
+from .scores import Labels, as_rows, pair, transform_of, transformed
 from .walk import Walk, walk
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -25,56 +34,45 @@ _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 swaps the second and the third."""
 
 
-class TreeEnsembleRegressor(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``TreeEnsembleRegressor``."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        rows = _rows(bb, inputs[0])
-        dtype = dtype_of(rows)
-        ensemble = by_tree_and_node(attr, "target", dtype)
-        base = numbers_of(attr, "base_values", dtype)
-        aggregate, targets = text(attr, "aggregate_function", "SUM"), int(attr["n_targets"])
-        scores = _aggregated(bb, rows, ensemble, targets, aggregate, base)
-        return _regressed(bb, scores, transform_of(attr), "float32")
+@converts("TreeEnsembleRegressor")
+def tree_ensemble_regressor(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """The sums, averages or extremes of the weights of leaves."""
+    rows = _rows(bb, inputs[0])
+    dtype = dtype_of(rows)
+    ensemble = by_tree_and_node(attr, "target", dtype)
+    base = numbers_of(attr, "base_values", dtype)
+    aggregate, targets = text(attr, "aggregate_function", "SUM"), int(attr["n_targets"])
+    scores = _aggregated(bb, rows, ensemble, targets, aggregate, base)
+    return _regressed(bb, scores, transform_of(attr), "float32")
 
 
-class TreeEnsemble(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``TreeEnsemble`` of version 5."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        rows = _rows(bb, inputs[0])
-        dtype = dtype_of(rows)
-        aggregate, transform = (
-            _named(attr, name, names, default)
-            for name, names, default in (
-                ("aggregate_function", _AGGREGATES, 1),
-                ("post_transform", _TRANSFORMS, 0),
-            )
-        )
-        ensemble, targets = by_number(attr, dtype), int(attr["n_targets"])
-        scores = _aggregated(bb, rows, ensemble, targets, aggregate, np.zeros(0, dtype))
-        return _regressed(bb, scores, transform, dtype)
+@converts("TreeEnsemble")
+def tree_ensemble(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """The same of version 5."""
+    rows = _rows(bb, inputs[0])
+    dtype = dtype_of(rows)
+    aggregate = _named(attr, "aggregate_function", _AGGREGATES, 1)
+    transform = _named(attr, "post_transform", _TRANSFORMS, 0)
+    ensemble, targets = by_number(attr, dtype), int(attr["n_targets"])
+    scores = _aggregated(bb, rows, ensemble, targets, aggregate, np.zeros(0, dtype))
+    return _regressed(bb, scores, transform, dtype)
 
 
-class TreeEnsembleClassifier(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``TreeEnsembleClassifier``. Classes without any weight have no score."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        labels = Labels(attr, "classlabels_int64s")
-        rows = _rows(bb, inputs[0])
-        dtype = dtype_of(rows)
-        ensemble = by_tree_and_node(attr, "class", dtype)
-        base, transform = numbers_of(attr, "base_values", dtype), transform_of(attr)
-        classes = len(labels)
-        if classes > 2:
-            return _of_many(bb, rows, ensemble, labels, base, transform)
-        sums = _sums(bb, rows, ensemble, classes, "SUM")
-        if classes == 1:
-            return _of_one(bb, sums, labels, base, transform)
-        return _of_two(bb, sums, ensemble, labels, base, transform)
+@converts("TreeEnsembleClassifier")
+def tree_ensemble_classifier(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """Labels and scores. Classes without any weight have no score."""
+    labels = Labels(attr, "classlabels_int64s")
+    rows = _rows(bb, inputs[0])
+    dtype = dtype_of(rows)
+    ensemble = by_tree_and_node(attr, "class", dtype)
+    base, transform = numbers_of(attr, "base_values", dtype), transform_of(attr)
+    classes = len(labels)
+    if classes > 2:
+        return _of_many(bb, rows, ensemble, labels, base, transform)
+    sums = _sums(bb, rows, ensemble, classes, "SUM")
+    if classes == 1:
+        return _of_one(bb, sums, labels, base, transform)
+    return _of_two(bb, sums, ensemble, labels, base, transform)
 
 
 def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> Any:
@@ -82,9 +80,8 @@ def _of_one(bb: Any, sums: Any, labels: Labels, base: Array, transform: str) -> 
     if len(base) > 1:
         raise UnsupportedNode(f"it has {len(base)} base_values for one class: expected one")
     scores = _plus(bb, sums, base)
-    is_first = bb.emit(relax.op.greater(scores, _zero(scores)))
     kept = transform if transform == "PROBIT" else "NONE"
-    label = labels.of_condition(bb, is_first, 0, 1)
+    label = labels.of_condition(bb, scores > number(0.0, scores), 0, 1)
     return relax.Tuple([label, transformed(bb, scores, kept)])
 
 
@@ -93,25 +90,23 @@ def _of_two(
 ) -> Any:
     """Label and scores for two classes, one of which may have no weight at all."""
     weighted = set(ensemble.targets.tolist())
-    if any(not _is_always(ensemble, number) for number in weighted):
+    if any(not _is_always(ensemble, target) for target in weighted):
         raise UnsupportedNode(
             "one of its two classes has a weight in some leaves of each tree only"
         )
     has_second = 1 in weighted
-    both = [bb.emit(relax.op.strided_slice(sums, [1], [n], [n + 1])) for n in range(2)]
+    both = [bb.emit(part(sums, 1, n, n + 1)) for n in range(2)]
     is_binary = len(weighted) == 1
     all_positive = bool((ensemble.weights >= 0).all())
     if len(base) == 2 and has_second:
         both[1] = _plus(bb, both[0], base[1:])
-        both[0] = bb.emit(relax.op.negative(both[1])) if 0 in weighted else both[0]
+        both[0] = bb.emit(-both[1]) if 0 in weighted else both[0]
     elif len(base) and 0 in weighted:
         both[0] = _plus(bb, both[0], base[:1])
-    limit = relax.const(0.5 if is_binary and all_positive else 0.0, dtype_of(sums))
-    is_second = bb.emit(relax.op.greater(both[has_second], limit))
+    is_second = both[has_second] > number(0.5 if is_binary and all_positive else 0.0, sums)
     label = labels.of_condition(bb, is_second, *(labels.values if is_binary else (0, 1)))
     if has_second or len(base) == 2:
-        scores = bb.emit(relax.op.concat(both, axis=1))
-        return relax.Tuple([label, transformed(bb, scores, transform)])
+        return relax.Tuple([label, transformed(bb, op.concat(both, axis=1), transform)])
     return relax.Tuple(
         [label, pair(bb, both[0], "rest" if all_positive else "negative", transform)]
     )
@@ -128,9 +123,8 @@ def _of_many(
     ranked = scores
     if not len(base) and not _all_always(ensemble, classes):
         # ONNX Runtime does not choose a class that has no weight in the leaves of a row.
-        is_reached = _reached(bb, rows, ensemble, classes)
-        lowest = relax.const(float(np.finfo(dtype_of(scores)).min), dtype_of(scores))
-        ranked = bb.emit(relax.op.where(is_reached, scores, lowest))
+        lowest = number(float(np.finfo(dtype_of(scores)).min), scores)
+        ranked = bb.emit(op.where(_reached(bb, rows, ensemble, classes), scores, lowest))
     return relax.Tuple([labels.of_largest(bb, ranked), transformed(bb, scores, transform)])
 
 
@@ -139,12 +133,10 @@ def _rows(bb: Any, data: Any) -> Any:
     shape = shape_of(data)
     if len(shape) not in (1, 2):
         raise UnsupportedNode(f"its input has the shape {tuple(shape)}: expected one of 2 axes")
-    if dtype_of(data) != "float64":
-        data = bb.emit(relax.op.astype(data, "float32"))
-    return data if len(shape) == 2 else bb.emit(relax.op.reshape(data, [1, *shape]))
+    return as_rows(bb, data if dtype_of(data) == "float64" else bb.emit(data.astype("float32")))
 
 
-def _named(attributes: dict[str, Any], name: str, names: Sequence[str], default: int) -> str:
+def _named(attributes: Attributes, name: str, names: Sequence[str], default: int) -> str:
     """The name for the number in an attribute."""
     number = int(attributes.get(name, default))
     if not 0 <= number < len(names):
@@ -163,26 +155,26 @@ def _aggregated(
         raise UnsupportedNode(f"its aggregate_function is {aggregate!r}: expected {names}")
     sums = _sums(bb, rows, ensemble, targets, aggregate)
     if aggregate == "AVERAGE":
-        count = relax.const(float(len(ensemble.roots)), dtype_of(sums))
-        sums = bb.emit(relax.op.divide(sums, count))
+        sums = bb.emit(sums / number(float(len(ensemble.roots)), sums))
     is_reached = None
     if aggregate in ("MIN", "MAX"):
-        is_reached = bb.emit(relax.op.isfinite(sums))
+        is_reached = bb.emit(op.isfinite(sums))
     elif len(base) and targets > 1 and not _all_always(ensemble, targets):
         is_reached = _reached(bb, rows, ensemble, targets)
     if is_reached is None:
         return _plus(bb, sums, base)
+    zero = number(0.0, sums)
     if targets == 1:
-        return _plus(bb, bb.emit(relax.op.where(is_reached, sums, _zero(sums))), base)
+        return _plus(bb, bb.emit(op.where(is_reached, sums, zero)), base)
     # ONNX Runtime adds no base value to a target without a weight in the leaves of a row.
-    return bb.emit(relax.op.where(is_reached, _plus(bb, sums, base), _zero(sums)))
+    return bb.emit(op.where(is_reached, _plus(bb, sums, base), zero))
 
 
 def _regressed(bb: Any, scores: Any, transform: str, dtype: str) -> Any:
     """The output of a regressor. With a single target, PROBIT is the only transform applied."""
     if transform == "NONE" or (shape_of(scores)[1] == 1 and transform != "PROBIT"):
-        return relax.op.astype(scores, dtype)
-    return relax.op.astype(bb.emit(transformed(bb, scores, transform)), dtype)
+        return scores.astype(dtype)
+    return transformed(bb, scores, transform).astype(dtype)
 
 
 def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) -> Any:
@@ -202,18 +194,11 @@ def _sums(bb: Any, rows: Any, ensemble: Ensemble, targets: int, aggregate: str) 
     if start and not np.isfinite(ensemble.weights).all():
         raise UnsupportedNode("it has a weight that is not finite")
     packed = pack(ensemble, targets, start)
-    settings = Walk(
-        count,
-        len(packed.roots),
-        targets,
-        dtype,
-        start,
-        aggregate.lower() if start else "sum",
-        packed.has_missing,
-    )
-    arrays = [packed.nodes, packed.roots, packed.weights]
-    arrays += [] if packed.targets is None else [packed.targets]
-    constants = [relax.const(each, str(each.dtype)) for each in arrays]
+    reduction = aggregate.lower() if start else "sum"
+    trees, has_missing = len(packed.roots), packed.has_missing
+    settings = Walk(count, trees, targets, dtype, start, reduction, has_missing)
+    arrays = (packed.nodes, packed.roots, packed.weights, packed.targets)
+    constants = [constant(each) for each in arrays if each is not None]
     return emit_scheduled(
         bb, lambda *tensors: walk(settings, tensors), [rows, *constants], "tree_ensemble"
     )
@@ -228,7 +213,7 @@ def _reached(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
     """Whether a target has any weight in the leaves of a row."""
     ones = replace(ensemble, weights=np.ones_like(ensemble.weights))
     counts = _sums(bb, rows, ones, targets, "SUM")
-    return bb.emit(relax.op.greater(counts, _zero(counts)))
+    return bb.emit(counts > number(0.0, counts))
 
 
 def _all_always(ensemble: Ensemble, targets: int) -> bool:
@@ -255,10 +240,4 @@ def _is_always(ensemble: Ensemble, target: int) -> bool:
 
 def _plus(bb: Any, scores: Any, base: Array) -> Any:
     """Add base values to scores, if there are any."""
-    if not len(base):
-        return scores
-    return bb.emit(relax.op.add(scores, relax.const(base.reshape(1, -1), dtype_of(scores))))
-
-
-def _zero(value: Any) -> Any:
-    return relax.const(0.0, dtype_of(value))
+    return scores if not len(base) else bb.emit(scores + constant(base.reshape(1, -1)))

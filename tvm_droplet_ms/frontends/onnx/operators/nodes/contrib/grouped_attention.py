@@ -13,86 +13,90 @@ from typing import Any
 import numpy as np
 
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
+from tvm.relax import op
 
 from ...folding import as_array
-from ...operands import UnsupportedNode, constant_input, dtype_of, shape_of
-from ..scatter import written_from
-from .attention import LOWEST, attend, heads, joined, parts
+from ...operands import (
+    Attributes,
+    UnsupportedNode,
+    constant,
+    constant_input,
+    dtype_of,
+    integers,
+    number,
+    part,
+    parts,
+    shape_of,
+)
+from ..shapes import written_from
+from . import converts
+from .attention import attend, heads, hidden_unless, joined
 
 SHARES_PAST = "tvm_droplet_ms_shares_past"
 """The attribute that lists the inputs whose buffers receive the new keys and values."""
 
 
-class RotaryEmbedding(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``RotaryEmbedding``."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        data, positions, cosines, sines = (inputs[n] for n in range(4))
-        shape = shape_of(data)
-        partial = int(attr.get("rotary_embedding_dim", 0))
-        count = int(attr.get("num_heads", 0))
-        if not partial or not count:
-            count = shape[-1] // (2 * shape_of(cosines)[1])
-        rows = heads(bb, data, count)
-        if shape_of(positions) == [1]:
-            places = relax.const(np.arange(shape_of(rows)[2], dtype="int64")[None], "int64")
-            positions = bb.emit(relax.op.add(places, positions))
-        is_interleaved = bool(attr.get("interleaved", 0))
-        turned = _rotated(bb, rows, positions, cosines, sines, is_interleaved)
-        return turned if len(shape) == 4 else joined(bb, turned)
+@converts("RotaryEmbedding")
+def rotary_embedding(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """Rotate pairs of columns by the angles of their positions."""
+    data, positions, *tables = (inputs[n] for n in range(4))
+    shape = shape_of(data)
+    count = int(attr.get("num_heads", 0))
+    if not attr.get("rotary_embedding_dim", 0) or not count:
+        count = shape[-1] // (2 * shape_of(tables[0])[1])
+    rows = heads(bb, data, count)
+    if shape_of(positions) == [1]:
+        positions = bb.emit(integers(np.arange(shape_of(rows)[2])[None]) + positions)
+    turned = _rotated(bb, rows, positions, tables, bool(attr.get("interleaved", 0)))
+    return turned if len(shape) == 4 else joined(bb, turned)
 
 
-class GroupQueryAttention(OnnxOpConverter):  # type: ignore[misc, unused-ignore]
-    """Converts ``GroupQueryAttention``, where each key head serves several query heads."""
-
-    @classmethod
-    def _impl_v1(cls, bb: Any, inputs: Sequence[Any], attr: dict[str, Any], params: Any) -> Any:
-        if attr.get("smooth_softmax", 0) > 0 or inputs[11] is not None:
-            raise UnsupportedNode("its smooth_softmax or head_sink is not supported")
-        count, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
-        query, key, value = (inputs[n] for n in range(3))
-        if key is None:
-            width = shape_of(query)[-1] // (count + 2 * groups)
-            sizes = [count * width, groups * width, groups * width]
-            query, key, value = parts(bb, query, 2, sizes)
-        query = heads(bb, query, count)
-        key, value = (heads(bb, each, groups) for each in (key, value))
-        cache = _lengths(bb, inputs, shape_of(key)[2])
-        if attr.get("do_rotary", 0):
-            positions = cache.positions(bb, inputs[9])
-            is_interleaved = bool(attr.get("rotary_interleaved", 0))
-            query, key = (
-                _rotated(bb, each, positions, inputs[7], inputs[8], is_interleaved)
-                for each in (query, key)
-            )
-        shared = attr.get(SHARES_PAST, ())
-        key, value = (
-            written_from(bb, inputs[number], new, cache.before, 2)
-            if number in shared and shape_of(inputs[number])[2] == cache.columns
-            else _cached(bb, inputs[number], new, cache)
-            for number, new in ((3, key), (4, value))
+@converts("GroupQueryAttention")
+def group_query_attention(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """Attention where each key head serves several query heads."""
+    if attr.get("smooth_softmax", 0) > 0 or inputs[11] is not None:
+        raise UnsupportedNode("its smooth_softmax or head_sink is not supported")
+    count, groups = int(attr["num_heads"]), int(attr["kv_num_heads"])
+    query, key, value = (inputs[n] for n in range(3))
+    if key is None:
+        width = shape_of(query)[-1] // (count + 2 * groups)
+        sizes = [count * width, groups * width, groups * width]
+        query, key, value = parts(bb, query, 2, sizes)
+    query = heads(bb, query, count)
+    key, value = (heads(bb, each, groups) for each in (key, value))
+    cache = _lengths(bb, inputs, shape_of(key)[2])
+    if attr.get("do_rotary", 0):
+        positions = cache.positions(bb, inputs[9])
+        tables, is_interleaved = inputs[7:9], bool(attr.get("rotary_interleaved", 0))
+        query, key = (
+            _rotated(bb, each, positions, tables, is_interleaved) for each in (query, key)
         )
-        added = [_mask(bb, cache, int(attr.get("local_window_size", -1)))]
-        if inputs[10] is not None:
-            added.append(_widened(bb, inputs[10], cache.columns))
-        batch, _, rows, width = shape_of(query)
-        settings = float(attr.get("scale", 0.0)), float(attr.get("softcap", 0.0))
-        if rows == 1 and inputs[10] is None:
-            # The queries of a group become rows for the group's keys, so that keys are not copied.
-            query = bb.emit(relax.op.reshape(query, [batch, groups, count // groups, width]))
-            found, _ = attend(bb, query, key, value, added, *settings)
-            output = bb.emit(relax.op.reshape(found, [batch, 1, count * width]))
-        else:
-            keys, values = (
-                each if count == groups else bb.emit(relax.op.repeat(each, count // groups, 1))
-                for each in (key, value)
-            )
-            found, _ = attend(bb, query, keys, values, added, *settings)
-            output = joined(bb, found)
-        outputs = [output, key, value]
-        return output if attr["tvm_custom"]["num_outputs"] == 1 else relax.Tuple(outputs)
+    shared = attr.get(SHARES_PAST, ())
+    key, value = (
+        written_from(bb, inputs[n], new, cache.before, 2)
+        if n in shared and shape_of(inputs[n])[2] == cache.columns
+        else _cached(bb, inputs[n], new, cache)
+        for n, new in ((3, key), (4, value))
+    )
+    added = [_mask(bb, cache, int(attr.get("local_window_size", -1)))]
+    if inputs[10] is not None:
+        added.append(_widened(bb, inputs[10], -1, cache.columns))
+    batch, _, rows, width = shape_of(query)
+    settings = float(attr.get("scale", 0.0)), float(attr.get("softcap", 0.0))
+    if rows == 1 and inputs[10] is None:
+        # The queries of a group become rows for the group's keys, so that keys are not copied.
+        query = bb.emit(op.reshape(query, [batch, groups, count // groups, width]))
+        found, _ = attend(bb, query, key, value, added, *settings)
+        output = bb.emit(op.reshape(found, [batch, 1, count * width]))
+    else:
+        keys, values = (
+            each if count == groups else bb.emit(op.repeat(each, count // groups, 1))
+            for each in (key, value)
+        )
+        found, _ = attend(bb, query, keys, values, added, *settings)
+        output = joined(bb, found)
+    single = attr["tvm_custom"]["num_outputs"] == 1
+    return output if single else relax.Tuple([output, key, value])
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,14 @@ class _Lengths:
             return given
         first = self.before
         if given is not None:
-            flat = bb.emit(relax.op.reshape(given, [1, -1]))
-            first = bb.emit(relax.op.strided_slice(flat, [1], [0], [1]))
-        places = relax.const(np.arange(self.rows, dtype="int64")[None], "int64")
-        return bb.emit(relax.op.add(places, first))
+            first = part(op.reshape(given, [1, -1]), 1, 0, 1)
+        return bb.emit(integers(np.arange(self.rows)[None]) + first)
 
 
 def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
     past = 0 if inputs[3] is None else shape_of(inputs[3])[2]
     if past == 0:
-        return _Lengths(rows, rows, relax.const(np.zeros((1, 1), "int64"), "int64"), True)
+        return _Lengths(rows, rows, integers(np.zeros((1, 1))), True)
     total = constant_input(inputs, 6, "total_sequence_length")
     assert total is not None  # The operator requires it.
     count = int(total.reshape(-1)[0])
@@ -139,12 +141,9 @@ def _lengths(bb: Any, inputs: Sequence[Any], rows: int) -> _Lengths:
     if before is None and lengths is not None and batch == 1:
         before = int(lengths.reshape(-1)[0]) + 1 - rows
     if before is not None:
-        known = relax.const(np.full((1, 1), before, "int64"), "int64")
-        return _Lengths(rows, columns, known, count == rows)
-    last = bb.emit(relax.op.astype(inputs[5], "int64"))
-    last = bb.emit(relax.op.minimum(last, relax.const(columns - 1, "int64")))
-    last = bb.emit(relax.op.reshape(last, [batch, 1]))
-    of_each = bb.emit(relax.op.add(last, relax.const(1 - rows, "int64")))
+        return _Lengths(rows, columns, integers(np.full((1, 1), before)), count == rows)
+    last = op.minimum(inputs[5].astype("int64"), integers(columns - 1))
+    of_each = bb.emit(op.reshape(last, [batch, 1]) + integers(1 - rows))
     return _Lengths(rows, columns, of_each, count == rows)
 
 
@@ -155,81 +154,67 @@ def _cached(bb: Any, past: Any, new: Any, cache: _Lengths) -> Any:
     batch, groups, length, width = shape_of(past)
     before = as_array(cache.before)
     if before is not None and int(before.item()) == length:
-        return bb.emit(relax.op.concat([past, new], axis=2))
-    if length < cache.columns:
-        more = np.zeros((batch, groups, cache.columns - length, width), dtype_of(past))
-        past = bb.emit(relax.op.concat([past, relax.const(more, dtype_of(past))], axis=2))
-    place = relax.const(np.arange(cache.columns, dtype="int64")[None], "int64")
-    offset = bb.emit(relax.op.subtract(place, cache.before))
-    zero, rows = relax.const(0, "int64"), relax.const(cache.rows, "int64")
-    is_new = relax.op.logical_and(relax.op.greater_equal(offset, zero), relax.op.less(offset, rows))
-    is_new = bb.emit(relax.op.reshape(bb.emit(is_new), [-1, 1, cache.columns, 1]))
+        return bb.emit(op.concat([past, new], axis=2))
+    past = _widened(bb, past, 2, cache.columns)
+    offset = bb.emit(integers(np.arange(cache.columns)[None]) - cache.before)
+    zero, rows = integers(0), integers(cache.rows)
+
+    def by_row(value: Any) -> Any:
+        return bb.emit(op.reshape(bb.emit(value), [-1, 1, cache.columns, 1]))
+
+    is_new = by_row(op.logical_and(offset >= zero, offset < rows))
     if cache.rows > 1:
-        row = relax.op.minimum(relax.op.maximum(offset, zero), relax.const(cache.rows - 1, "int64"))
-        row = bb.emit(relax.op.reshape(bb.emit(row), [-1, 1, cache.columns, 1]))
-        shape = [batch, groups, cache.columns, width]
-        row = bb.emit(relax.op.broadcast_to(row, shape))
-        new = bb.emit(relax.op.gather_elements(new, row, axis=2))
-    is_old = bb.emit(relax.op.less(offset, zero))
-    is_old = bb.emit(relax.op.reshape(is_old, [-1, 1, cache.columns, 1]))
-    kept = bb.emit(relax.op.where(is_old, past, relax.const(0, dtype_of(past))))
-    return bb.emit(relax.op.where(is_new, new, kept))
+        row = by_row(op.minimum(op.maximum(offset, zero), integers(cache.rows - 1)))
+        row = bb.emit(op.broadcast_to(row, [batch, groups, cache.columns, width]))
+        new = bb.emit(op.gather_elements(new, row, axis=2))
+    kept = bb.emit(op.where(by_row(offset < zero), past, number(0, past)))
+    return bb.emit(op.where(is_new, new, kept))
 
 
-def _widened(bb: Any, bias: Any, columns: int) -> Any:
-    """Pad a bias of the scores with zeros for further columns, which the mask hides."""
-    shape = shape_of(bias)
-    if shape[-1] == columns:
-        return bias
-    more = np.zeros((*shape[:-1], columns - shape[-1]), dtype_of(bias))
-    return bb.emit(relax.op.concat([bias, relax.const(more, dtype_of(bias))], axis=-1))
+def _widened(bb: Any, value: Any, axis: int, extent: int) -> Any:
+    """Append zeros along an axis, which the mask hides."""
+    shape = shape_of(value)
+    if shape[axis] == extent:
+        return value
+    shape[axis] = extent - shape[axis]
+    return bb.emit(op.concat([value, constant(np.zeros(shape), dtype_of(value))], axis=axis))
 
 
 def _mask(bb: Any, cache: _Lengths, window: int) -> Any:
     """The mask added to the scores: rows see earlier columns within the window."""
-    rows = np.arange(cache.rows, dtype="int64").reshape(1, 1, cache.rows, 1)
-    columns = relax.const(np.arange(cache.columns, dtype="int64"), "int64")
-    before = bb.emit(relax.op.reshape(cache.before, [-1, 1, 1, 1]))
-    last = bb.emit(relax.op.add(before, relax.const(rows, "int64")))
-    is_seen = bb.emit(relax.op.less_equal(columns, last))
+    rows = integers(np.arange(cache.rows).reshape(1, 1, cache.rows, 1))
+    columns = integers(np.arange(cache.columns))
+    last = bb.emit(op.reshape(cache.before, [-1, 1, 1, 1]) + rows)
+    is_seen = bb.emit(columns <= last)
     if window > 0:
-        first = bb.emit(relax.op.subtract(last, relax.const(window, "int64")))
-        is_near = bb.emit(relax.op.greater(columns, first))
-        is_seen = bb.emit(relax.op.logical_and(is_seen, is_near))
-    zero, least = relax.const(0.0, "float32"), relax.const(LOWEST, "float32")
-    return bb.emit(relax.op.where(is_seen, zero, least))
+        is_seen = op.logical_and(is_seen, columns > last - integers(window))
+    return hidden_unless(bb, is_seen)
 
 
 def _rotated(
-    bb: Any, value: Any, positions: Any, cosines: Any, sines: Any, is_interleaved: bool
+    bb: Any, value: Any, positions: Any, tables: Sequence[Any], is_interleaved: bool
 ) -> Any:
-    """Rotate pairs of the first columns of heads by the angles of their positions."""
-    half, shape = shape_of(cosines)[1], shape_of(value)
+    """Rotate pairs of the first columns of heads by the angles of their positions.
+
+    ``tables``: the cosines and the sines of all positions.
+    """
+    half, shape = shape_of(tables[0])[1], shape_of(value)
     rows = shape_of(positions)
     cosine, sine = (
-        bb.emit(
-            relax.op.reshape(
-                bb.emit(relax.op.take(table, positions, axis=0)), [rows[0], 1, rows[1], half]
-            )
-        )
-        for table in (cosines, sines)
+        bb.emit(op.reshape(op.take(table, positions, axis=0), [rows[0], 1, rows[1], half]))
+        for table in tables
     )
     if is_interleaved:
-        turned = bb.emit(relax.op.strided_slice(value, [3], [0], [2 * half]))
-        pairs = bb.emit(relax.op.reshape(turned, [*shape[:3], half, 2]))
-        first, second = (
-            bb.emit(relax.op.squeeze(each, [4])) for each in parts(bb, pairs, 4, [1, 1])
-        )
+        pairs = bb.emit(op.reshape(part(value, 3, 0, 2 * half), [*shape[:3], half, 2]))
+        first, second = (bb.emit(op.squeeze(each, [4])) for each in parts(bb, pairs, 4, [1, 1]))
     else:
         first, second = parts(bb, value, 3, [half, half])
-    left = relax.op.subtract(relax.op.multiply(first, cosine), relax.op.multiply(second, sine))
-    right = relax.op.add(relax.op.multiply(second, cosine), relax.op.multiply(first, sine))
-    halves = [bb.emit(left), bb.emit(right)]
+    found = [
+        bb.emit(first * cosine - second * sine),
+        bb.emit(second * cosine + first * sine),
+    ]
     if is_interleaved:
-        pairs = bb.emit(relax.op.stack(halves, axis=4))
-        found = [bb.emit(relax.op.reshape(pairs, [*shape[:3], 2 * half]))]
-    else:
-        found = halves
+        found = [bb.emit(op.reshape(op.stack(found, axis=4), [*shape[:3], 2 * half]))]
     if 2 * half < shape[3]:
-        found.append(bb.emit(relax.op.strided_slice(value, [3], [2 * half], [shape[3]])))
-    return bb.emit(relax.op.concat(found, axis=3)) if len(found) > 1 else found[0]
+        found.append(bb.emit(part(value, 3, 2 * half, shape[3])))
+    return bb.emit(op.concat(found, axis=3)) if len(found) > 1 else found[0]

@@ -4,13 +4,132 @@
 ONNX's operators ``RNN``, ``GRU`` and ``LSTM`` define the equations and the order of the gates.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvm import tirx
 
-from .activations import Function
+Function = Callable[[Any], Any]
+
+_TANH_BOUND = 7.90531110763549805
+_TANH_ODD = (
+    4.89352455891786e-03,
+    6.37261928875436e-04,
+    1.48572235717979e-05,
+    5.12229709037114e-08,
+    -8.60467152213735e-11,
+    2.00018790482477e-13,
+    -2.76076847742355e-16,
+)
+_EXP_BOUND = 87.0
+_EXP = (
+    5.0000001201e-1,
+    1.6666665459e-1,
+    4.1665795894e-2,
+    8.3334519073e-3,
+    1.3981999507e-3,
+    1.9875691500e-4,
+)
+_TANH_EVEN = (
+    4.89352518554385e-03,
+    2.26843463243900e-03,
+    1.18534705686654e-04,
+    1.19825839466702e-06,
+)
+
+
+@functools.cache
+def activation_function(name: str, alpha: float | None, beta: float | None) -> Function:
+    """Return an activation as a function of an expression.
+
+    ``name``: ONNX's name, such as "Sigmoid", in upper or lower case. ``alpha``, ``beta``: the
+    constants of the activation. None for ONNX's default. Equal arguments return the same function.
+    Raises ``ValueError``, which names the activation, if ONNX has no such activation.
+    """
+    known = _KNOWN.get(name.lower())
+    if known is None:
+        raise ValueError(f"activation {name!r}: expected one of {', '.join(_KNOWN)}")
+    make, *defaults = known
+    constants = [
+        default if given is None else given
+        for given, default in zip((alpha, beta), defaults, strict=True)
+    ]
+    return lambda x: make(x, *(tirx.const(each, x.ty.dtype) for each in constants))
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    value = tirx.const(coefficients[-1], x.ty.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + tirx.const(coefficient, x.ty.dtype)
+    return value
+
+
+def _tanh(x: Any, _alpha: Any = None, _beta: Any = None) -> Any:
+    if x.ty.dtype != "float32":
+        return tirx.tanh(x)
+    bound = tirx.const(_TANH_BOUND, x.ty.dtype)
+    limited = tirx.max(-bound, tirx.min(bound, x))
+    square = limited * limited
+    quotient = limited * _polynomial(square, _TANH_ODD) / _polynomial(square, _TANH_EVEN)
+    # The bounds would turn NaN into a number.
+    return tirx.Select(x == x, quotient, x)
+
+
+def _exp(x: Any) -> Any:
+    """Cephes' ``expf``: a power of two times a polynomial of the remaining exponent."""
+    if x.ty.dtype != "float32":
+        return tirx.exp(x)
+    kind = x.ty.dtype
+    limited = tirx.max(tirx.const(-_EXP_BOUND, kind), tirx.min(tirx.const(_EXP_BOUND, kind), x))
+    power = tirx.floor(limited * tirx.const(1.44269504088896341, kind) + tirx.const(0.5, kind))
+    rest = limited - power * tirx.const(0.693359375, kind)
+    rest = rest - power * tirx.const(-2.12194440e-4, kind)
+    value = _polynomial(rest, _EXP) * rest * rest + rest + _one(x)
+    bits = (power.astype("int32") + tirx.const(127, "int32")) << tirx.const(23, "int32")
+    return tirx.reinterpret(kind, bits) * value
+
+
+def _sigmoid(x: Any, _alpha: Any = None, _beta: Any = None) -> Any:
+    found = _one(x) / (_one(x) + _exp(-x))
+    return tirx.Select(x == x, found, x)
+
+
+def _zero(x: Any) -> Any:
+    return tirx.const(0.0, x.ty.dtype)
+
+
+def _one(x: Any) -> Any:
+    return tirx.const(1.0, x.ty.dtype)
+
+
+def _hard_sigmoid(x: Any, alpha: Any, beta: Any) -> Any:
+    return tirx.max(_zero(x), tirx.min(_one(x), alpha * x + beta))
+
+
+def _elu(x: Any, alpha: Any, _beta: Any) -> Any:
+    return tirx.Select(x >= _zero(x), x, alpha * (_exp(x) - _one(x)))
+
+
+def _softplus(x: Any, _alpha: Any, _beta: Any) -> Any:
+    return tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x)))
+
+
+_KNOWN: dict[str, tuple[Callable[[Any, Any, Any], Any], float, float]] = {
+    "sigmoid": (_sigmoid, 0.0, 0.0),
+    "tanh": (_tanh, 0.0, 0.0),
+    "relu": (lambda x, _alpha, _beta: tirx.max(x, _zero(x)), 0.0, 0.0),
+    "affine": (lambda x, alpha, beta: alpha * x + beta, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, _beta: tirx.Select(x >= _zero(x), x, a * x), 0.01, 0.0),
+    "thresholdedrelu": (lambda x, a, _beta: tirx.Select(x > a, x, _zero(x)), 1.0, 0.0),
+    "scaledtanh": (lambda x, alpha, beta: alpha * _tanh(beta * x), 1.0, 1.0),
+    "hardsigmoid": (_hard_sigmoid, 0.2, 0.5),
+    "elu": (_elu, 1.0, 0.0),
+    "softsign": (lambda x, _alpha, _beta: x / (_one(x) + tirx.abs(x)), 0.0, 0.0),
+    "softplus": (_softplus, 0.0, 0.0),
+}
+
 
 Kind = Literal["RNN", "GRU", "LSTM"]
 

@@ -12,11 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from .cells import Cell
 from .layer import WIDTH, Layer, Operands
-from .steps import Steps
+
+_PARALLEL_STEP = {1: 1 << 19, 2: 1 << 21}
+"""Minimum number of multiplications in a step of a direction for its tiles to run in parallel, by
+the number of directions. The threads synchronize after each step, which takes some microseconds on
+an idle machine and as many milliseconds on a busy one. Two directions never synchronize."""
+
+_ACCUMULATORS = 8
+"""Number of vectors that a tile accumulates at a time. Each gate has at least one."""
+
+_DOT = "llvm.x86.avx512.vpdpbusd.512"
 
 
 def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tensor) -> list[Any]:
@@ -40,13 +50,182 @@ def recurrence(layer: Layer, cell: Cell, names: Sequence[str], *tensors: te.Tens
     return list(outputs)
 
 
-_DOT = "llvm.x86.avx512.vpdpbusd.512"
+class _Kernel:
+    """The loops over steps, directions, tiles and sequences.
 
+    - ``operands``: the buffers of the inputs.
+    - ``outputs``: the buffers of the outputs.
+    - ``dtype``: the element type.
+    """
 
-class _Kernel(Steps):
-    """The statements of one step of a tile."""
+    def __init__(
+        self, layer: Layer, cell: Cell, operands: Operands, outputs: list[Any], dtype: str
+    ) -> None:
+        self._layer = layer
+        self._cell = cell
+        self._in = operands
+        self._all, self._last = outputs[:2]
+        self._memory: Any = outputs[2] if len(outputs) > 2 else None
+        self._dtype, self._zero = dtype, tirx.const(0.0, dtype)
+        work = layer.batch * layer.hidden * layer.hidden * cell.gates
+        self._is_parallel_inside = work >= _PARALLEL_STEP[layer.directions]
+
+    def generate(self) -> Any:
+        """Generate all statements, and return the body of the kernel."""
+        layer, is_bytes = self._layer, self._in.scales is not None
+        with IRBuilder() as builder:
+            with T.attr(0, "recurrence", 1):  # The builder requires a single statement.
+                shape = (2, layer.directions, layer.batch, layer.padded)
+                self._state = T.alloc_buffer(shape, self._dtype)
+                if self._cell.is_two_phase:
+                    self._reset = T.alloc_buffer(shape[1:], self._dtype)
+                    self._update = T.alloc_buffer(shape[1:], self._dtype)
+                if self._cell.rounds_states:
+                    self._rounded = T.alloc_buffer(shape[1:], "uint8" if is_bytes else self._dtype)
+                    self._steps = T.alloc_buffer((layer.directions, 2), self._dtype)
+                if self._is_parallel_inside:
+                    self._start(None)
+                    with T.serial(0, layer.steps) as step:
+                        self._step(step, None)
+                    self._finish(None)
+                elif layer.directions > 1:
+                    with T.parallel(0, layer.directions) as direction:
+                        self._whole(direction)
+                else:
+                    self._whole(tirx.const(0, "int32"))
+            return builder.get()
+
+    def _whole(self, direction: Any) -> None:
+        """All steps of a direction."""
+        self._start(direction)
+        with T.serial(0, self._layer.steps) as step:
+            self._step(step, direction)
+        self._finish(direction)
+
+    def _each_direction(self, direction: Any, body: Callable[[Any], None]) -> None:
+        """Loop over the directions if none is given."""
+        if direction is not None:
+            body(direction)
+            return
+        with T.serial(0, self._layer.directions) as each:
+            body(each)
+
+    def _each_unit(self, direction: Any, body: Callable[[Any, Any, Any], None]) -> None:
+        """Loop over the directions if none is given, the batch and the units."""
+        layer = self._layer
+
+        def inner(direction: Any) -> None:
+            with T.serial(0, layer.batch * layer.tiles) as row:
+                batch, tile = row // layer.tiles, row % layer.tiles
+                with T.vectorized(0, WIDTH) as unit:
+                    body(direction, batch, tile * WIDTH + unit)
+
+        self._each_direction(direction, inner)
+
+    def _round_states(self, step: Any, direction: Any) -> None:
+        """Round a direction's old states to bytes, as ``DynamicQuantizeLinear`` does.
+
+        The bytes or their dequantized values are stored.
+        """
+        zero = self._zero
+
+        def inner(direction: Any) -> None:
+            ends = [T.alloc_buffer([WIDTH], self._dtype, scope="local") for _ in range(2)]
+            joins = (tirx.min, tirx.max)
+            for end in ends:
+                with T.vectorized(0, WIDTH) as lane:
+                    T.buffer_store(end, zero, [lane])
+
+            def widen(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                if self._layer.padded > self._layer.hidden:
+                    state = tirx.Select(unit < self._layer.hidden, state, zero)
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[unit % WIDTH], state), [unit % WIDTH])
+
+            self._each_unit(direction, widen)
+            with T.serial(1, WIDTH) as lane:
+                for end, join in zip(ends, joins, strict=True):
+                    T.buffer_store(end, join(end[0], end[lane]), [0])
+            span = ends[1][0] - ends[0][0]
+            scale = tirx.Select(span > zero, span / 255.0, tirx.const(1.0, self._dtype))
+            T.buffer_store(self._steps, scale, [direction, 0])
+            scale, point = (self._steps[direction, each] for each in range(2))
+            T.buffer_store(self._steps, _byte(tirx.nearbyint(-ends[0][0] / scale)), [direction, 1])
+
+            def round_one(direction: Any, batch: Any, unit: Any) -> None:
+                state = self._state[step % 2, direction, batch, unit]
+                byte = _byte(tirx.nearbyint(state / scale) + point)
+                is_byte = self._in.scales is not None
+                value = byte.astype("uint8") if is_byte else (byte - point) * scale
+                T.buffer_store(self._rounded, value, [direction, batch, unit])
+
+            self._each_unit(direction, round_one)
+
+        self._each_direction(direction, inner)
+
+    def _start(self, direction: Any) -> None:
+        """Store the initial states. As in ONNX Runtime, a sequence without steps has zeros."""
+
+        def first(given: Any, b: Any) -> Any:
+            if self._in.lengths is None:
+                return given
+            return tirx.Select(self._in.lengths[b] > 0, given, self._zero)
+
+        def body(d: Any, b: Any, h: Any) -> None:
+            T.buffer_store(self._state, first(self._in.state[d, b, h], b), [0, d, b, h])
+            if self._memory is not None:
+                T.buffer_store(self._memory, first(self._in.memory[d, b, h], b), [d, b, h])
+
+        self._each_unit(direction, body)
+
+    def _finish(self, direction: Any) -> None:
+        parity = self._layer.steps % 2
+
+        def body(d: Any, b: Any, h: Any) -> None:
+            T.buffer_store(self._last, self._state[parity, d, b, h], [d, b, h])
+
+        self._each_unit(direction, body)
+
+    def _step(self, step: Any, direction: Any) -> None:
+        if self._cell.rounds_states:
+            self._round_states(step, direction)
+        for phase in self._phases():
+            if direction is None:
+                with T.parallel(0, self._layer.directions * self._layer.tiles) as index:
+                    self._batches(phase, step, index // self._layer.tiles, index)
+            else:
+                with T.serial(0, self._layer.tiles) as tile:
+                    self._batches(phase, step, direction, tile)
+
+    def _batches(self, phase: Callable[..., None], step: Any, direction: Any, index: Any) -> None:
+        """Run a phase for the whole batch, some sequences at a time."""
+        layer, tile = self._layer, index % self._layer.tiles
+        most = max(_ACCUMULATORS // self._cell.gates, 1)
+        size = max(each for each in range(1, most + 1) if layer.batch % each == 0)
+        with T.serial(0, layer.batch // size) as block:
+            phase(step, direction, tile, [block * size + each for each in range(size)])
+
+    def _row(self, step: Any, direction: Any, batch: Any) -> Any:
+        """The position in time of a step. A sequence is reversed within its own length."""
+        layer = self._layer
+        if not any(layer.reverse):
+            return step
+        if self._in.lengths is None:
+            back = layer.steps - 1 - step
+        else:
+            length = self._in.lengths[batch]
+            back = tirx.Select(step < length, length - 1 - step, step)
+        return back if all(layer.reverse) else tirx.Select(direction == 1, back, step)
+
+    def _old(self, step: Any, direction: Any) -> Callable[[Any, Any], Any]:
+        return lambda batch, unit: self._state[step % 2, direction, batch, unit]
+
+    def _of_direction(self, buffer: Any, direction: Any) -> Callable[[Any, Any], Any]:
+        return lambda batch, unit: buffer[direction, batch, unit]
 
     def _phases(self) -> list[Callable[..., None]]:
+        """The consecutive phases of a step, each of which processes one tile."""
         if self._cell.is_two_phase:
             return [self._gates_tile, self._candidate_tile]
         return [self._tile]
@@ -68,9 +247,8 @@ class _Kernel(Steps):
                 with T.vectorized(0, WIDTH) as unit:
                     start = self._in.products[row, batch, direction, tile, gate, unit]
                     if self._cell.reset_after and gate == 2:
-                        start = tirx.const(0.0, self._dtype)
-                        if self._in.bias is not None:
-                            start = self._in.bias[direction, tile, unit]
+                        bias = self._in.bias
+                        start = self._zero if bias is None else bias[direction, tile, unit]
                     T.buffer_store(buffer, start, [unit])
         with T.serial(0, self._layer.hidden) as k:
             for position, gate in enumerate(gates):
@@ -137,8 +315,7 @@ class _Kernel(Steps):
         if self._in.lengths is not None:
             runs = step < self._in.lengths[batch]
             old = self._old(step, direction)(batch, unit)
-            zero = tirx.const(0.0, self._dtype)
-            state, output = tirx.Select(runs, state, old), tirx.Select(runs, state, zero)
+            state, output = tirx.Select(runs, state, old), tirx.Select(runs, state, self._zero)
         T.buffer_store(self._state, state, [(step + 1) % 2, direction, batch, unit])
         T.buffer_store(self._all, output, [row, direction, batch, unit])
 
@@ -147,10 +324,7 @@ class _Kernel(Steps):
         gates = range(self._cell.gates)
         source = self._old(step, direction)
         if self._cell.rounds_states:
-
-            def source(batch: Any, unit: Any) -> Any:
-                return self._rounded[direction, batch, unit]
-
+            source = self._of_direction(self._rounded, direction)
         if self._in.scales is not None:
             rows, sums = self._byte_products(step, direction, tile, batches)
         else:
@@ -180,17 +354,12 @@ class _Kernel(Steps):
         peephole = None
         if self._in.peephole is not None:
             peephole = [self._in.peephole[direction, tile, each, unit] for each in range(3)]
+        # Store the cell state; the hidden state follows from it.
         place = [direction, batch, index]
-        memory, hidden = cell.lstm(number, sums, self._memory[tuple(place)], peephole)
-        return self._lstm_hidden(step, batch, place, memory, hidden)
-
-    def _lstm_hidden(
-        self, step: Any, batch: Any, place: list[Any], memory: Any, hidden: Callable[[Any], Any]
-    ) -> Any:
-        """Store the cell state, and return the hidden state that follows from it."""
+        old = self._memory[tuple(place)]
+        memory, hidden = cell.lstm(number, sums, old, peephole)
         if self._in.lengths is not None:
-            runs = step < self._in.lengths[batch]
-            memory = tirx.Select(runs, memory, self._memory[tuple(place)])
+            memory = tirx.Select(step < self._in.lengths[batch], memory, old)
         T.buffer_store(self._memory, memory, place)
         return hidden(self._memory[tuple(place)])
 
@@ -211,10 +380,7 @@ class _Kernel(Steps):
 
     def _candidate_tile(self, step: Any, direction: Any, tile: Any, batches: Sequence[Any]) -> None:
         """The new state of a GRU, once all reset gates are known."""
-
-        def reset(batch: Any, unit: Any) -> Any:
-            return self._reset[direction, batch, unit]
-
+        reset = self._of_direction(self._reset, direction)
         rows, sums = self._products(step, direction, tile, batches, (2,), reset)
         old = self._old(step, direction)
 
@@ -227,3 +393,8 @@ class _Kernel(Steps):
                     self._store(step, direction, batch, row, index, state)
 
         self._branches(direction, body)
+
+
+def _byte(value: Any) -> Any:
+    least, most = (tirx.const(each, value.ty.dtype) for each in (0.0, 255.0))
+    return tirx.max(tirx.min(value, most), least)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
+from tvm.relax import op
 
-from ...operands import shape_of
+from ...operands import part, shape_of
 
 WIDTH = 16
 """Number of hidden units in a tile: one vector of AVX-512, or two of AVX2."""
@@ -79,7 +80,7 @@ def padded(value: Any, layer: Layer, axis: int) -> Any:
         return value
     widths = [0] * (2 * value.ty.ndim)
     widths[2 * axis + 1] = extra
-    return relax.op.nn.pad(value, widths)
+    return op.nn.pad(value, widths)
 
 
 class Packer:
@@ -97,39 +98,37 @@ class Packer:
     def tiled(self, value: Any, groups: int) -> Any:
         """Split (directions, groups * hidden, ...) to (directions, groups, tiles, WIDTH, ...)."""
         layer, rest = self._layer, shape_of(value)[2:]
-        emit = self._builder.emit
-        value = emit(relax.op.reshape(value, [layer.directions, groups, layer.hidden, *rest]))
-        value = emit(padded(value, layer, 2))
-        shape = [layer.directions, groups, layer.tiles, WIDTH, *rest]
-        return emit(relax.op.reshape(value, shape))
+        value = op.reshape(value, [layer.directions, groups, layer.hidden, *rest])
+        value = padded(self._builder.emit(value), layer, 2)
+        return op.reshape(value, [layer.directions, groups, layer.tiles, WIDTH, *rest])
+
+    def _ordered(self, value: Any, groups: int, order: list[int]) -> Any:
+        return self._builder.emit(op.permute_dims(self.tiled(value, groups), order))
 
     def input_weights(self, weights: Any) -> Any:
         """Pack (directions, gates * hidden, input) into a matrix with a column for each gate."""
-        tiled = self.tiled(weights, self._gates)
-        order = self._builder.emit(relax.op.permute_dims(tiled, [4, 0, 2, 1, 3]))
-        return self._builder.emit(relax.op.reshape(order, [shape_of(weights)[2], -1]))
+        packed = self._ordered(weights, self._gates, [4, 0, 2, 1, 3])
+        return self._builder.emit(op.reshape(packed, [shape_of(weights)[2], -1]))
 
     def state_weights(self, weights: Any) -> Any:
         """Pack (directions, gates * hidden, hidden) in the order of the kernel."""
-        tiled = self.tiled(weights, self._gates)
-        return self._builder.emit(relax.op.permute_dims(tiled, [0, 2, 4, 1, 3]))
+        return self._ordered(weights, self._gates, [0, 2, 4, 1, 3])
 
     def by_tile(self, value: Any, groups: int) -> Any:
         """Rearrange (directions, groups * hidden) to (directions, tiles, groups, WIDTH)."""
-        return self._builder.emit(relax.op.permute_dims(self.tiled(value, groups), [0, 2, 1, 3]))
+        return self._ordered(value, groups, [0, 2, 1, 3])
 
     def state(self, value: Any | None, dtype: str) -> Any:
         """Pad an initial state (directions, batch, hidden). None gives zeros."""
         layer = self._layer
-        if value is None:
-            shape = relax.ShapeExpr([layer.directions, layer.batch, layer.padded])
-            return self._builder.emit(relax.op.zeros(shape, dtype))
-        return self._builder.emit(padded(value, layer, 2))
+        if value is not None:
+            return self._builder.emit(padded(value, layer, 2))
+        shape = relax.ShapeExpr([layer.directions, layer.batch, layer.padded])
+        return self._builder.emit(op.zeros(shape, dtype))
 
     def unpacked(self, value: Any) -> Any:
         """Remove the padding from the hidden units of a result, its last axis."""
         layer = self._layer
         if layer.padded == layer.hidden:
             return value
-        axis = value.ty.ndim - 1
-        return self._builder.emit(relax.op.strided_slice(value, [axis], [0], [layer.hidden]))
+        return self._builder.emit(part(value, value.ty.ndim - 1, 0, layer.hidden))
