@@ -12,6 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
+from .compat.lazy import lazy_exports
 from .compat.registration import register_with_tvm
 from .compat.versions import check_versions
 
@@ -27,44 +28,21 @@ if TYPE_CHECKING:
         session,
         tuning,
     )
-    from .relax import DropletTuneIRMod, droplet_tuning_pipeline
-    from .runtime import InferenceSession
-    from .search_strategy import DropletStrategy
-    from .session.database import open_database
-    from .tuning import tune
-    from .tuning.kernel import tune_kernel
+    from .relax import DropletTuneIRMod as DropletTuneIRMod
+    from .relax import droplet_tuning_pipeline as droplet_tuning_pipeline
+    from .runtime import InferenceSession as InferenceSession
+    from .search_strategy import DropletStrategy as DropletStrategy
+    from .session.database import open_database as open_database
+    from .tuning import tune as tune
+    from .tuning.kernel import tune_kernel as tune_kernel
 else:
+    _export, __all__ = lazy_exports(__name__, __file__)
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES_OF_NAMES:
-            return getattr(import_module(f"{__name__}.{_MODULES_OF_NAMES[name]}"), name)
-        if name in _modules():
-            return import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}") if name in _modules() else _export(name)
 
     def __dir__() -> list[str]:
         return sorted({*__all__, *_modules()})
-
-
-__all__ = [
-    "DropletStrategy",
-    "DropletTuneIRMod",
-    "InferenceSession",
-    "droplet_tuning_pipeline",
-    "open_database",
-    "tune",
-    "tune_kernel",
-]
-
-_MODULES_OF_NAMES = {
-    "DropletStrategy": "search_strategy",
-    "DropletTuneIRMod": "relax",
-    "InferenceSession": "runtime",
-    "droplet_tuning_pipeline": "relax",
-    "open_database": "session.database",
-    "tune": "tuning",
-    "tune_kernel": "tuning.kernel",
-}
 
 
 def _modules() -> set[str]:

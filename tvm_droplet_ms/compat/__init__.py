@@ -6,12 +6,12 @@ The names are imported when they are first used, so that importing this package 
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazy_names
+from .lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .lazy_intrinsics import fast_start, fast_tune_contexts, import_intrinsics, restore
-
-__all__ = ["fast_start", "fast_tune_contexts", "import_intrinsics", "restore"]
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, dict.fromkeys(__all__, ".lazy_intrinsics"))
+    from .lazy_intrinsics import fast_start as fast_start
+    from .lazy_intrinsics import fast_tune_contexts as fast_tune_contexts
+    from .lazy_intrinsics import import_intrinsics as import_intrinsics
+    from .lazy_intrinsics import restore as restore
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

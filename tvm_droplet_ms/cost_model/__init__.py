@@ -6,24 +6,11 @@ The names are imported on first use, so that importing this package does not loa
 
 from typing import TYPE_CHECKING
 
-from ..compat.lazy import lazy_names
+from ..compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .model_file import ModelFileError
-    from .pretrained_model import PretrainedModel
-    from .transfer import TransferModel
-
-__all__ = ["ModelFileError", "PretrainedModel", "TransferModel"]
-
-_MODULES = {
-    "ModelFileError": ".model_file",
-    "PretrainedModel": ".pretrained_model",
-    "TransferModel": ".transfer",
-}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    from .model_file import ModelFileError as ModelFileError
+    from .pretrained_model import PretrainedModel as PretrainedModel
+    from .transfer import TransferModel as TransferModel
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

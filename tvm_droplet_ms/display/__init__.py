@@ -3,43 +3,17 @@
 
 from typing import TYPE_CHECKING
 
-from ..compat.lazy import lazy_names
+from ..compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .callback import ProgressCallback
-    from .displays import (
-        Display,
-        JsonLinesDisplay,
-        LineDisplay,
-        SeveralDisplays,
-        console_display,
-        run_display,
-    )
-    from .state import RunState, TaskState
-
-__all__ = [
-    "Display",
-    "JsonLinesDisplay",
-    "LineDisplay",
-    "ProgressCallback",
-    "RunState",
-    "SeveralDisplays",
-    "TaskState",
-    "console_display",
-    "run_display",
-]
-
-_MODULES = {
-    "Display": ".displays",
-    "JsonLinesDisplay": ".displays",
-    "LineDisplay": ".displays",
-    "ProgressCallback": ".callback",
-    "RunState": ".state",
-    "SeveralDisplays": ".displays",
-    "TaskState": ".state",
-    "console_display": ".displays",
-    "run_display": ".displays",
-}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
+    from .callback import ProgressCallback as ProgressCallback
+    from .displays import Display as Display
+    from .displays import JsonLinesDisplay as JsonLinesDisplay
+    from .displays import LineDisplay as LineDisplay
+    from .displays import SeveralDisplays as SeveralDisplays
+    from .displays import console_display as console_display
+    from .displays import run_display as run_display
+    from .state import RunState as RunState
+    from .state import TaskState as TaskState
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

@@ -10,76 +10,30 @@ for tasks that do not need it.
 
 from typing import TYPE_CHECKING
 
-from ..compat.lazy import lazy_names
+from ..compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ..compat.lazy_intrinsics import fast_start, import_intrinsics
-    from .build import build_scheduled, export_shared_library, export_tar
-    from .builder import WarmBuilder
-    from .failures import (
-        MACHINERY_FAILURE,
-        TIME_LIMIT,
-        Failure,
-        is_machinery_failure,
-        is_unmeasured,
-    )
-    from .pool import TaskFailed, WorkerPool, available_cpus
-    from .prefetch.prefetch_weights import PrefetchWeights
-    from .presets import fast_measure
-    from .profile import TuningProfile
-    from .runner import PromptRunner, PromptRunnerFuture
-    from .stats import BuildStats, RunStats
-    from .timing import prepare_to_time
-
-__all__ = [
-    "MACHINERY_FAILURE",
-    "TIME_LIMIT",
-    "BuildStats",
-    "Failure",
-    "PrefetchWeights",
-    "PromptRunner",
-    "PromptRunnerFuture",
-    "RunStats",
-    "TaskFailed",
-    "TuningProfile",
-    "WarmBuilder",
-    "WorkerPool",
-    "available_cpus",
-    "build_scheduled",
-    "export_shared_library",
-    "export_tar",
-    "fast_measure",
-    "fast_start",
-    "import_intrinsics",
-    "is_machinery_failure",
-    "is_unmeasured",
-    "prepare_to_time",
-]
-
-_MODULES = {
-    "MACHINERY_FAILURE": ".failures",
-    "TIME_LIMIT": ".failures",
-    "BuildStats": ".stats",
-    "Failure": ".failures",
-    "PrefetchWeights": ".prefetch.prefetch_weights",
-    "PromptRunner": ".runner",
-    "PromptRunnerFuture": ".runner",
-    "RunStats": ".stats",
-    "TaskFailed": ".pool",
-    "TuningProfile": ".profile",
-    "WarmBuilder": ".builder",
-    "WorkerPool": ".pool",
-    "available_cpus": ".pool",
-    "build_scheduled": ".build",
-    "export_shared_library": ".build",
-    "export_tar": ".build",
-    "fast_measure": ".presets",
-    "fast_start": "..compat.lazy_intrinsics",
-    "import_intrinsics": "..compat.lazy_intrinsics",
-    "is_machinery_failure": ".failures",
-    "is_unmeasured": ".failures",
-    "prepare_to_time": ".timing",
-}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
+    from ..compat.lazy_intrinsics import fast_start as fast_start
+    from ..compat.lazy_intrinsics import import_intrinsics as import_intrinsics
+    from .build import build_scheduled as build_scheduled
+    from .build import export_shared_library as export_shared_library
+    from .build import export_tar as export_tar
+    from .builder import BuildStats as BuildStats
+    from .builder import WarmBuilder as WarmBuilder
+    from .candidate_timer import RunStats as RunStats
+    from .failures import MACHINERY_FAILURE as MACHINERY_FAILURE
+    from .failures import TIME_LIMIT as TIME_LIMIT
+    from .failures import Failure as Failure
+    from .failures import is_machinery_failure as is_machinery_failure
+    from .failures import is_unmeasured as is_unmeasured
+    from .pool import TaskFailed as TaskFailed
+    from .pool import WorkerPool as WorkerPool
+    from .pool import available_cpus as available_cpus
+    from .prefetch.prefetch_weights import PrefetchWeights as PrefetchWeights
+    from .presets import fast_measure as fast_measure
+    from .profile import TuningProfile as TuningProfile
+    from .runner import PromptRunner as PromptRunner
+    from .runner import PromptRunnerFuture as PromptRunnerFuture
+    from .timing import prepare_to_time as prepare_to_time
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

@@ -6,10 +6,12 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import psutil
 
@@ -24,9 +26,7 @@ from ..compat.flags import check_flag
 from .build import build_scheduled, export_tar, prepare_to_build
 from .failures import Failure, failure_path
 from .functions import check_functions
-from .linux import require_linux
-from .pool import TaskFailed, WorkerPool, available_cpus
-from .stats import BuildStats
+from .pool import TaskFailed, WorkerPool, available_cpus, require_linux
 from .task_signature import task_signature, write_task
 
 BuildFunction = Callable[[IRModule, Target, "dict[str, Tensor] | None"], Module]
@@ -34,6 +34,33 @@ ExportFunction = Callable[[Module], str]
 
 _MEMORY_FOLDER = "/dev/shm"
 """An in-memory file system, which has room for a folder when the disk is full."""
+
+
+@dataclass
+class BuildStats:
+    """Counts and seconds of a builder.
+
+    Parameters
+    ----------
+    builds : int
+        Candidates that the builder received.
+    retries : int
+        Candidates that it tried once more after a machinery failure.
+    failures : Counter[str]
+        Candidates that failed in the end, by kind: "error", "timeout", "crash", or for machinery
+        failures "machinery" and "closed".
+    build_secs, export_secs : float
+        Seconds that the workers spent building and exporting the successful candidates.
+    wall_secs : float
+        Seconds that TVM waited for builds.
+    """
+
+    builds: int = 0
+    retries: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    build_secs: float = 0.0
+    export_secs: float = 0.0
+    wall_secs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,23 @@ class _Pending:
     build_input: BuilderInput
     folder: str
     future: "Future[_Built]"
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """What the workers of a builder may use.
+
+    - ``max_builds``: the number of builds after which a worker is replaced; 0 for never.
+    - ``max_growth_mb``: the memory growth in MiB at which a worker is replaced.
+    - ``memory_limit_mb``: the address space limit of a worker, in MiB. Defaults to the machine's
+      memory divided by the number of workers, but at least 4096.
+    - ``cpus``: the CPUs that builds may run on; None for all.
+    """
+
+    max_builds: int = 256
+    max_growth_mb: int = 512
+    memory_limit_mb: int | None = None
+    cpus: frozenset[int] | None = None
 
 
 @derived_object
@@ -85,22 +129,15 @@ class WarmBuilder(PyBuilder):
     initializer : Callable[[], None] | None
         A function that every worker calls before its first build, for example to register global
         functions.
-    max_builds : int
-        The number of builds after which a worker is replaced; 0 for never.
-    max_growth_mb : int
-        The memory growth in MiB at which a worker is replaced.
-    memory_limit_mb : int | None
-        The address space limit of a worker, in MiB. Defaults to the machine's memory divided by the
-        number of workers, but at least 4096.
     target : Target | None
         The target of all builds, if known in advance. Its tensor intrinsics are then imported once
         and not in every worker.
-    cpus : frozenset[int] | None
-        The CPUs that builds may run on; None for all.
     paired : bool
         Whether the runner is a ``PromptRunner``. A machinery failure then reaches the runner as the
         path of a nonexistent artifact (``failures.py``), so that TVM's database does not record the
         candidate as failed.
+    **limits
+        ``max_builds``, ``max_growth_mb``, ``memory_limit_mb`` and ``cpus``; see ``WorkerLimits``.
 
     Raises
     ------
@@ -122,33 +159,34 @@ class WarmBuilder(PyBuilder):
         f_build: "str | BuildFunction | None" = None,
         f_export: "str | ExportFunction | None" = None,
         initializer: Callable[[], None] | None = None,
-        max_builds: int = 256,
-        max_growth_mb: int = 512,
-        memory_limit_mb: int | None = None,
         target: Target | None = None,
-        cpus: frozenset[int] | None = None,
         paired: bool = False,
+        **limits: Any,
     ) -> None:
         require_linux("WarmBuilder")
         super().__init__()
         if timeout_sec <= 0:
             raise ValueError(f"timeout_sec = {timeout_sec}, expected a positive number of seconds")
-        self.max_workers = len(cpus or available_cpus()) if max_workers is None else max_workers
+        workers = WorkerLimits(**limits)
+        if max_workers is None:
+            max_workers = len(workers.cpus or available_cpus())
+        self.max_workers = max_workers
         self.timeout_sec = timeout_sec
         self.f_build = f_build
         self.f_export = f_export
         self.paired = check_flag("paired", paired)
         self.stats = BuildStats()
+        memory_limit_mb = workers.memory_limit_mb
         if memory_limit_mb is None:
             memory = psutil.virtual_memory().total >> 20
-            memory_limit_mb = max(4096, memory // max(1, self.max_workers))
+            memory_limit_mb = max(4096, memory // max(1, max_workers))
         self._pool = WorkerPool(
-            self.max_workers,
+            max_workers,
             initializer=initializer,
-            max_tasks=max_builds,
-            max_growth=max_growth_mb << 20,
+            max_tasks=workers.max_builds,
+            max_growth=workers.max_growth_mb << 20,
             memory_limit=memory_limit_mb << 20,
-            cpus=cpus,
+            cpus=workers.cpus,
             prepare=partial(prepare_to_build, target),
         )
         check_functions(self._pool, timeout_sec, initializer, [f_build, f_export])

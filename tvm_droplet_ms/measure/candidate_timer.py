@@ -5,6 +5,7 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from typing import Any, Protocol
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from .failures import Failure, failure_at
-from .stats import RunStats
 from .task_signature import arguments_signature, read_task
 from .timing import Timing, TimingConfig
 
@@ -47,6 +47,41 @@ class Candidate:
         """The key that the candidates of one task share."""
         arguments = arguments_signature(self.args_info)
         return self.device_type, arguments, read_task(os.path.dirname(self.path))
+
+
+@dataclass
+class RunStats:
+    """Counts and seconds of a runner.
+
+    Parameters
+    ----------
+    runs : int
+        Candidates that the runner received.
+    retries : int
+        Candidates that it tried once more after a machinery failure.
+    hopeless, near_best : int
+        Candidates that it gave up after one call, and candidates near the best that it repeated.
+    failures : Counter[str]
+        Candidates that failed in the end, by kind: "error", "timeout", "crash", "invalid time", or
+        for machinery failures, the builder's included, "machinery" and "closed".
+    load_secs, timing_secs : float
+        Seconds that the worker spent loading candidates, and seconds that it spent filling their
+        arguments and running them.
+    wall_secs : float
+        Seconds that measuring took.
+    process : int | None
+        The id of the worker process that timed the last candidate; None before the first.
+    """
+
+    runs: int = 0
+    retries: int = 0
+    hopeless: int = 0
+    near_best: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    load_secs: float = 0.0
+    timing_secs: float = 0.0
+    wall_secs: float = 0.0
+    process: int | None = None
 
 
 class TimesCandidates(Protocol):

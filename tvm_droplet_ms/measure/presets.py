@@ -11,8 +11,7 @@ from ..compat.lazy_intrinsics import fast_start
 from ..host import check_offered, parsed_target
 from .build import export_shared_library
 from .builder import WarmBuilder
-from .linux import require_linux
-from .pool import available_cpus
+from .pool import available_cpus, require_linux
 from .runner import PromptRunner
 from .timing import Allocate, Evaluate
 

@@ -12,7 +12,8 @@ import psutil
 from tvm.s_tir.meta_schedule import Builder, Runner
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
-from .stats import BuildStats, RunStats
+from .builder import BuildStats
+from .candidate_timer import RunStats
 
 _DROPLET = ("Droplet/Generate", "Droplet/Notify")
 """Profiler scopes of ``DropletStrategy``. They include TVM's evolution if the strategy runs it."""

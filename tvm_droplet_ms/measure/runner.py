@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import (
@@ -19,9 +20,8 @@ from tvm.s_tir.meta_schedule.runner import (
 from .candidate_timer import Candidate, CandidateTimer
 from .failures import Failure
 from .functions import check_functions
-from .linux import require_linux
-from .pool import TaskFailed, WorkerPool
-from .timing import Allocate, Evaluate, Timing, TimingConfig, prepare_to_time, time_candidate
+from .pool import TaskFailed, WorkerPool, require_linux
+from .timing import Timing, TimingConfig, prepare_to_time, time_candidate
 
 
 @derived_object
@@ -71,28 +71,16 @@ class PromptRunner(PyRunner):
 
     Parameters
     ----------
-    timeout_sec : float
-        The time limit of one candidate, in seconds; see ``time_limit``.
     evaluator_config : EvaluatorConfig | None
         Defaults to TVM's: ``number=3, repeat=1, min_repeat_ms=100``.
-    cooldown_sec : float
-        The seconds to wait after each candidate.
-    alloc_repeat : int
-        The number of times to allocate the arguments of each candidate.
-    f_alloc_argument, f_run_evaluator, f_cleanup : str | Callable | None
-        A function, or the name of a global function, as in ``LocalRunner``. ``f_run_evaluator`` is
-        called several times for a candidate, with different numbers of calls and repeats.
     initializer : Callable[[], None] | None
         A function that the worker calls before its first candidate.
-    hopeless : float
-        Give up a candidate if one call takes more than this many times the best time; infinity for
-        never.
-    near_best : float
-        Repeat a candidate if its time is at most this many times the best time.
-    near_best_repeats : int
-        Minimum number of repeats of a candidate near the best. A noise estimate needs two.
     cpus : frozenset[int] | None
         The CPUs that candidates run on; None for all.
+    **timing
+        The other settings of ``TimingConfig``: ``timeout_sec``, ``cooldown_sec``, ``alloc_repeat``,
+        ``f_alloc_argument``, ``f_run_evaluator``, ``f_cleanup``, ``hopeless``, ``near_best`` and
+        ``near_best_repeats``.
 
     Raises
     ------
@@ -109,34 +97,14 @@ class PromptRunner(PyRunner):
     def __init__(
         self,
         *,
-        timeout_sec: float = 30.0,
         evaluator_config: EvaluatorConfig | None = None,
-        cooldown_sec: float = 0.0,
-        alloc_repeat: int = 1,
-        f_alloc_argument: str | Allocate | None = None,
-        f_run_evaluator: str | Evaluate | None = None,
-        f_cleanup: str | Callable[[], None] | None = None,
         initializer: Callable[[], None] | None = None,
-        hopeless: float = 3.0,
-        near_best: float = 1.1,
-        near_best_repeats: int = 5,
         cpus: frozenset[int] | None = None,
+        **timing: Any,
     ) -> None:
         require_linux("PromptRunner")
         super().__init__()
-        self.timeout_sec = timeout_sec
-        self.config = TimingConfig(
-            timeout_sec=timeout_sec,
-            evaluator=EvaluatorConfig._normalized(evaluator_config),
-            cooldown_sec=cooldown_sec,
-            alloc_repeat=alloc_repeat,
-            hopeless=hopeless,
-            near_best=near_best,
-            near_best_repeats=near_best_repeats,
-            f_alloc_argument=f_alloc_argument,
-            f_run_evaluator=f_run_evaluator,
-            f_cleanup=f_cleanup,
-        )
+        self.config = TimingConfig(EvaluatorConfig._normalized(evaluator_config), **timing)
         self._closed = threading.Event()
         self._pool = WorkerPool(
             1, initializer=initializer, cpus=cpus, prepare=prepare_to_time, quiet=True
@@ -145,8 +113,9 @@ class PromptRunner(PyRunner):
         times = partial(_time_in_worker, self._pool)
         self._timer = CandidateTimer("PromptRunner", self.config, times)
         self.stats = self._timer.stats
-        functions = [f_alloc_argument, f_run_evaluator, f_cleanup]
-        check_functions(self._pool, timeout_sec, initializer, functions)
+        config = self.config
+        functions = [config.f_alloc_argument, config.f_run_evaluator, config.f_cleanup]
+        check_functions(self._pool, config.timeout_sec, initializer, functions)
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Measure a batch; the futures are in the order of the inputs."""

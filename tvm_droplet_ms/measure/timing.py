@@ -32,18 +32,45 @@ _NUMBER_MARGIN = 1.1
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """Settings of a runner; see ``PromptRunner``. Raises ``ValueError`` if one is out of range."""
+    """Settings of a runner.
 
-    timeout_sec: float
+    Parameters
+    ----------
+    evaluator : EvaluatorConfig
+        How to time a candidate.
+    timeout_sec : float
+        The time limit of one candidate, in seconds; see ``CandidateTimer.time_limit``.
+    cooldown_sec : float
+        The seconds to wait after each candidate.
+    alloc_repeat : int
+        The number of times to allocate the arguments of each candidate.
+    hopeless : float
+        Give up a candidate if one call takes more than this many times the best time; infinity for
+        never.
+    near_best : float
+        Repeat a candidate if its time is at most this many times the best time.
+    near_best_repeats : int
+        Minimum number of repeats of a candidate near the best. A noise estimate needs two.
+    f_alloc_argument, f_run_evaluator, f_cleanup : str | Callable | None
+        A function, or the name of a global function, as in TVM's runners. ``f_run_evaluator`` is
+        called several times for a candidate, with different numbers of calls and repeats.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    """
+
     evaluator: EvaluatorConfig
-    alloc_repeat: int
-    cooldown_sec: float
-    hopeless: float
-    near_best: float
-    near_best_repeats: int
-    f_alloc_argument: str | Callable[..., list[Any]] | None
-    f_run_evaluator: str | Callable[..., list[float]] | None
-    f_cleanup: str | Callable[[], None] | None
+    timeout_sec: float = 30.0
+    cooldown_sec: float = 0.0
+    alloc_repeat: int = 1
+    hopeless: float = 3.0
+    near_best: float = 1.1
+    near_best_repeats: int = 5
+    f_alloc_argument: str | Callable[..., list[Any]] | None = None
+    f_run_evaluator: str | Callable[..., list[float]] | None = None
+    f_cleanup: str | Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         for name, below in (("timeout_sec", 0), ("hopeless", 1), ("near_best", 0)):

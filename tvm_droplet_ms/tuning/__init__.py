@@ -3,22 +3,12 @@
 
 from typing import TYPE_CHECKING
 
-from ..compat.lazy import lazy_names
+from ..compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ..session.errors import ModelError
-    from .result import KernelRow, TuneResult
-    from .tuner import tune
-
-__all__ = ["KernelRow", "ModelError", "TuneResult", "tune"]
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "KernelRow": ".result",
-            "ModelError": "..session.errors",
-            "TuneResult": ".result",
-            "tune": ".tuner",
-        },
-    )
+    from ..session.errors import ModelError as ModelError
+    from .result import KernelRow as KernelRow
+    from .result import TuneResult as TuneResult
+    from .tuner import tune as tune
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

@@ -6,34 +6,15 @@ Imports no TVM.
 
 from typing import TYPE_CHECKING
 
-from tvm_droplet_ms.compat.lazy import lazy_names
+from tvm_droplet_ms.compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .extraction.prices import Price, RooflinePrice
-    from .graph_pass import OptimizeGraph
-    from .optimizer import Optimized, optimize
-    from .rules import ALL_RULES, rules_of
-
-__all__ = [
-    "ALL_RULES",
-    "OptimizeGraph",
-    "Optimized",
-    "Price",
-    "RooflinePrice",
-    "optimize",
-    "rules_of",
-]
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "ALL_RULES": ".rules",
-            "OptimizeGraph": ".graph_pass",
-            "Optimized": ".optimizer",
-            "Price": ".extraction.prices",
-            "RooflinePrice": ".extraction.prices",
-            "optimize": ".optimizer",
-            "rules_of": ".rules",
-        },
-    )
+    from .extraction.prices import Price as Price
+    from .extraction.prices import RooflinePrice as RooflinePrice
+    from .graph_pass import OptimizeGraph as OptimizeGraph
+    from .optimizer import Optimized as Optimized
+    from .optimizer import optimize as optimize
+    from .rules import ALL_RULES as ALL_RULES
+    from .rules import rules_of as rules_of
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

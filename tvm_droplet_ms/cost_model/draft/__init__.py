@@ -7,20 +7,11 @@ The decisions of a schedule determine its loops (``skeleton``), and the loops de
 
 from typing import TYPE_CHECKING
 
-from ...compat.lazy import lazy_names
+from ...compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .draft_file import DraftFileError
-    from .gpu.gpu_limits import GpuLimits
-    from .symbol_draft import SymbolDraft
-
-__all__ = ["DraftFileError", "GpuLimits", "SymbolDraft"]
-
-_MODULES = {
-    "DraftFileError": ".draft_file",
-    "GpuLimits": ".gpu.gpu_limits",
-    "SymbolDraft": ".symbol_draft",
-}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
+    from .draft_file import DraftFileError as DraftFileError
+    from .gpu.gpu_limits import GpuLimits as GpuLimits
+    from .symbol_draft import SymbolDraft as SymbolDraft
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

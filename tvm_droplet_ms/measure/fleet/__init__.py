@@ -9,15 +9,10 @@ machine. ``remote`` assigns each call to a server and decides who is at fault fo
 
 from typing import TYPE_CHECKING
 
-from ...compat.lazy import lazy_names
+from ...compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .runner import FleetRunner
-    from .tracker import FleetError
-
-__all__ = ["FleetError", "FleetRunner"]
-
-_MODULES = {"FleetError": ".tracker", "FleetRunner": ".runner"}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
+    from .runner import FleetRunner as FleetRunner
+    from .tracker import FleetError as FleetError
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)

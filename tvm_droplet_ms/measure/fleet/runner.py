@@ -4,27 +4,21 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.ir.utils import derived_object
-from tvm.rpc import RPCSession
-from tvm.runtime import Device
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, PyRunner, RunnerFuture, RunnerInput
 
 from ..candidate_timer import Candidate, CandidateTimer
 from ..failures import Failure
-from ..linux import require_linux
-from ..pool import WorkerPool
+from ..pool import WorkerPool, require_linux
 from ..runner import PromptRunnerFuture
 from ..timing import Timing, TimingConfig, prepare_to_time
 from .remote import Remote
 from .servers import Servers
 from .timing import time_on_server
 from .tracker import FleetError, Tracker
-
-RemoteAllocate = Callable[[RPCSession, Device, Any, int], list[Any]]
-RemoteEvaluate = Callable[[RPCSession, Any, Device, EvaluatorConfig, list[Any]], list[float]]
 
 _logger = logging.getLogger(__name__)
 
@@ -45,11 +39,10 @@ class FleetRunner(PyRunner):
     - ``tracker``: ``HOST:PORT`` of the tracker.
     - ``threads``: the threads of kernels on the servers; None for all threads of each server.
     - ``wait_secs``: how long to wait for a server.
-    - ``timeout_sec``, ``evaluator_config``, ``cooldown_sec``, ``alloc_repeat``: as in
-      ``PromptRunner``.
-    - ``f_alloc_argument``, ``f_run_evaluator``: as in TVM's ``RPCRunner``: called in a process of
-      this machine, with the session as the first argument.
-    - ``hopeless``, ``near_best``, ``near_best_repeats``: as in ``PromptRunner``.
+    - ``evaluator_config``: as in ``PromptRunner``.
+    - ``timing``: the other settings of ``TimingConfig``, except ``f_cleanup``. The functions are
+      called as by TVM's ``RPCRunner``: in a process of this machine, with the session as the first
+      argument.
     - ``fault``: the reason that the last batch could not be measured; empty if it was measured.
 
     Raises ``FleetError`` if ``tracker`` is not an address, the tracker does not answer, or no
@@ -64,31 +57,13 @@ class FleetRunner(PyRunner):
         *,
         threads: int | None = None,
         wait_secs: float = 60.0,
-        timeout_sec: float = 30.0,
         evaluator_config: EvaluatorConfig | None = None,
-        cooldown_sec: float = 0.0,
-        alloc_repeat: int = 1,
-        f_alloc_argument: str | RemoteAllocate | None = None,
-        f_run_evaluator: str | RemoteEvaluate | None = None,
-        hopeless: float = 3.0,
-        near_best: float = 1.1,
-        near_best_repeats: int = 5,
+        **timing: Any,
     ) -> None:
         require_linux("FleetRunner")
         super().__init__()
-        self.timeout_sec = timeout_sec
-        self.config = TimingConfig(
-            timeout_sec=timeout_sec,
-            evaluator=EvaluatorConfig._normalized(evaluator_config),
-            cooldown_sec=cooldown_sec,
-            alloc_repeat=alloc_repeat,
-            hopeless=hopeless,
-            near_best=near_best,
-            near_best_repeats=near_best_repeats,
-            f_alloc_argument=f_alloc_argument,
-            f_run_evaluator=f_run_evaluator,
-            f_cleanup=None,
-        )
+        evaluator = EvaluatorConfig._normalized(evaluator_config)
+        self.config = TimingConfig(evaluator, f_cleanup=None, **timing)
         self.fault = ""
         self._threads = threads
         self._servers = Servers(Tracker(tracker), key, wait_secs)

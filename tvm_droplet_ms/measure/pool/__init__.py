@@ -3,7 +3,6 @@
 
 from ..failures import TIME_LIMIT
 from .client import TaskFailed
-from .cpus import available_cpus
-from .pool import WorkerPool, dump
+from .pool import WorkerPool, available_cpus, dump, require_linux
 
-__all__ = ["TIME_LIMIT", "TaskFailed", "WorkerPool", "available_cpus", "dump"]
+__all__ = ["TIME_LIMIT", "TaskFailed", "WorkerPool", "available_cpus", "dump", "require_linux"]

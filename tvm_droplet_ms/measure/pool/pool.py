@@ -4,6 +4,7 @@
 import math
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import weakref
@@ -14,15 +15,52 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
+import psutil
 
-from ..linux import require_linux
 from .client import WorkerClient
-from .cpus import check_cpus
 from .program import Program
 from .protocol import PoolConfig, WorkerConfig
 
 _STOP_SECS = 5.0
 """Seconds that a server may take to end before it is killed."""
+
+
+def require_linux(name: str) -> None:
+    """Raise ``RuntimeError`` in the name of a class or function if this is not Linux."""
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"{name} needs Linux, and sys.platform is {sys.platform!r}: its worker processes rely "
+            "on Linux's process control. Tune with TVM's LocalBuilder and LocalRunner "
+            "(tvm.s_tir.meta_schedule.builder, tvm.s_tir.meta_schedule.runner) instead"
+        )
+
+
+def available_cpus() -> frozenset[int]:
+    """The CPUs that any thread of this process may use.
+
+    TVM binds the thread that first runs a parallel kernel, often the main thread, to some of the
+    CPUs, so the affinity of one thread is too small a set. Returns the numbers of the logical CPUs;
+    all of them on a system without CPU affinity.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset(range(os.cpu_count() or 1))
+    cpus: set[int] = set()
+    for thread in psutil.Process().threads():
+        try:
+            cpus |= os.sched_getaffinity(thread.id)
+        except ProcessLookupError:
+            pass  # The thread has ended in the meantime.
+    return frozenset(cpus)
+
+
+def _check_cpus(cpus: frozenset[int] | None) -> frozenset[int]:
+    """Return the given CPUs; None for all. Raises ``ValueError`` if empty or not available."""
+    available = available_cpus()
+    if cpus is None:
+        return available
+    if not cpus or not cpus <= available:
+        raise ValueError(f"cpus = {cpus}, expected some of {set(available)}")
+    return cpus
 
 
 class WorkerPool:
@@ -86,7 +124,7 @@ class WorkerPool:
         self._worker_options = {
             "initializer": None if initializer is None else dump("initializer", initializer),
             "memory_limit": memory_limit,
-            "cpus": check_cpus(cpus),
+            "cpus": _check_cpus(cpus),
         }
         self._quiet = quiet
         self._server: _Server | None = None

@@ -11,8 +11,6 @@ from multiprocessing.connection import Connection
 
 import psutil
 
-from .pytorch import KEEP_OUT
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The signals that the program ignores, and that are blocked until it does."""
 
@@ -21,6 +19,20 @@ _POLL_SECS = 0.005
 
 _STDERR_BYTES = 2000
 """Maximum bytes from the end of the program's standard error in an error message."""
+
+_NAME = "_NoPyTorch"
+
+_KEEP_PYTORCH_OUT = (
+    f"sys.meta_path.insert(0, type('{_NAME}', (), {{'find_spec': staticmethod(lambda name, *_: "
+    "(_ for _ in ()).throw(ModuleNotFoundError('PyTorch is kept out', name=name)) "
+    "if name == 'torch' else None)})()); "
+)
+"""A statement that makes ``import torch`` fail as if PyTorch were not installed.
+
+tvm_ffi and TVM import PyTorch if they find it, which takes 3 s, 200 MB of memory and 600 MB of
+address space. The workers are forked from the server, and this package's tasks do not need PyTorch.
+A None in ``sys.modules`` would suffice for tvm_ffi and TVM, but SciPy mistakes it for PyTorch.
+"""
 
 
 class Program:
@@ -36,7 +48,7 @@ class Program:
         # With `-c` the program has no main module that Python could import again.
         code = (
             f"import sys; sys.path[:] = {[str(entry) for entry in sys.path]!r}; "
-            f"{KEEP_OUT}from {__package__}.server import main; "
+            f"{_KEEP_PYTORCH_OUT}from {__package__}.server import main; "
             f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
         )
         # A file in memory, because a full disk may be the reason that the program ends.
@@ -138,3 +150,8 @@ def _end_session(session: int) -> None:
             os.killpg(group, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def let_pytorch_in() -> None:
+    """Let ``import torch`` find PyTorch again, for users' tasks that need it."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != _NAME]

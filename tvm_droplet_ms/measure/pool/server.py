@@ -23,9 +23,8 @@ from typing import NoReturn
 import cloudpickle
 
 from ..failures import TIME_LIMIT, Failure
-from .program import SIGNALS
+from .program import SIGNALS, let_pytorch_in
 from .protocol import PoolConfig, Reply, Task, WorkerConfig
-from .pytorch import let_pytorch_in
 from .worker import serve_tasks
 
 _PARENT_SECS = 1.0

@@ -8,21 +8,12 @@ worker processes, and ``choice`` writes the new times to the database.
 
 from typing import TYPE_CHECKING
 
-from ...compat.lazy import lazy_names
+from ...compat.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .errors import KernelError, KernelInterrupted
-    from .kernel_result import KernelResult
-    from .kernel_run import tune_kernel
-
-__all__ = ["KernelError", "KernelInterrupted", "KernelResult", "tune_kernel"]
-
-_MODULES = {
-    "KernelError": ".errors",
-    "KernelInterrupted": ".errors",
-    "KernelResult": ".kernel_result",
-    "tune_kernel": ".kernel_run",
-}
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _MODULES)
+    from .errors import KernelError as KernelError
+    from .errors import KernelInterrupted as KernelInterrupted
+    from .kernel_result import KernelResult as KernelResult
+    from .kernel_run import tune_kernel as tune_kernel
+else:
+    __getattr__, __all__ = lazy_exports(__name__, __file__)
