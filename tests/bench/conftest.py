@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tile_spaces import ROWS
 
-from tvm_droplet_ms.bench.definitions import trust
+from tvm_droplet_ms.bench.definition import trust
 from tvm_droplet_ms.bench.making.collection import Collection
 
 # Small models and benches without measurements are shared with the tests of graphs.

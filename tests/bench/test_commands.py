@@ -8,8 +8,8 @@ from replaying import annotated_space
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import library
-from tvm_droplet_ms.bench.compare import command
-from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.compare import runs
+from tvm_droplet_ms.bench.definition import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.making import building
 from tvm_droplet_ms.bench.work_directory import claim
@@ -98,7 +98,7 @@ def test_all_is_without_the_held_out_spaces(shipped: Path, monkeypatch: pytest.M
     (shipped / "annotated.json").rename(shipped / "conv1d.json")
     annotated_space().save(shipped / "other.json")
     compared: list[list[Path]] = []
-    monkeypatch.setattr(command, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
+    monkeypatch.setattr(runs, "run_compare", lambda files, *_, **__: compared.append(files) or 0)
     for given in ("all", "held-out", "conv1d"):
         assert cli.main(["compare", "--spaces", given, "--out", "out"]) == 0
     held_out = shipped / "conv1d.json"

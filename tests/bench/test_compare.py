@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons: the runs, their order, and the results kept after failures and interruptions."""
 
+import contextlib
 import io
 import json
 import math
@@ -18,10 +19,9 @@ import pytest
 from tile_spaces import make_space
 
 from tvm_droplet_ms.bench.compare import runs
-from tvm_droplet_ms.bench.compare.command import INTERRUPTED, run_compare
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
-from tvm_droplet_ms.bench.compare.runs import plan
+from tvm_droplet_ms.bench.compare.runs import INTERRUPTED, Rules, plan, run_compare
 from tvm_droplet_ms.bench.compare.strategies import EXPERIMENTS, STRATEGIES, find_experiment
 from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
 from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
@@ -128,10 +128,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compare(spaces: list[Path], directory: Path, **options: Any) -> tuple[int, str]:
     """Exit status and output of a comparison of fake runs."""
-    stream = io.StringIO()
-    defaults = {"trials": 16, "seeds": 1, "workers": 1, "run": fake, "stream": stream}
+    defaults = {"trials": 16, "seeds": 1, "noisy": False, "workers": 1, "run": fake}
     names = options.pop("strategies", STRATEGIES_RUN)
-    return run_compare(spaces, names, directory, **{**defaults, **options}), stream.getvalue()
+    options = {**defaults, **options}
+    rules = Rules(**{name: options.pop(name) for name in ("trials", "seeds", "noisy")})
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        status = run_compare(spaces, names, directory, rules, **options)
+    return status, stream.getvalue()
 
 
 @pytest.mark.usefixtures("quick")
@@ -339,7 +342,7 @@ def test_strategies_with_a_prior() -> None:
 
 def settings_of(path: Path, strategy: str, *, seed: int = 1, noisy: bool = False) -> RunSettings:
     (job,) = plan(
-        [path], [strategy], path.parent, trials=12, seeds=1, num_trials_per_iter=12, noisy=noisy
+        [path], [strategy], path.parent, Rules(12, 1, num_trials_per_iter=12, noisy=noisy)
     )
     return RunSettings(**{**vars(job.settings), "seed": seed})
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons of strategies with a cost model trained on other spaces."""
 
+import contextlib
 import io
 import itertools
 import json
@@ -15,8 +16,8 @@ from tile_spaces import ROWS, definition_of, made_up_secs, make_space, tiled
 from tvm.s_tir.meta_schedule import MeasureCandidate
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.bench.compare import transfer
-from tvm_droplet_ms.bench.compare.command import run_compare
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
+from tvm_droplet_ms.bench.compare.runs import Rules, run_compare
 from tvm_droplet_ms.bench.compare.strategies import find_experiment
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.fit_draft import drafted_space
@@ -70,7 +71,6 @@ def test_models_exclude_their_own_workload(files, tmp_path: Path) -> None:
         [files["short"], files["long"]],
         [files["middle"], tmp_path / "twin.json"],
         tmp_path,
-        io.StringIO(),
     )
     learned = {
         name: [workload["name"] for workload in PretrainedModel.load(path).summary["workloads"]]
@@ -81,7 +81,7 @@ def test_models_exclude_their_own_workload(files, tmp_path: Path) -> None:
 
 def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
     """The other spaces have the same order."""
-    models = learn_without_each(list(files.values()), [], tmp_path, io.StringIO())
+    models = learn_without_each(list(files.values()), [], tmp_path)
     for name, path in models.items():
         workload = read_space(files[name])
         pretrained = PretrainedModel.load(path)
@@ -90,7 +90,7 @@ def test_model_ranks_space_that_it_has_not_seen(files, tmp_path: Path) -> None:
 
 
 def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files, tmp_path) -> None:
-    drafts = learn_without_each(list(files.values()), [], tmp_path, io.StringIO(), kind="draft")
+    drafts = learn_without_each(list(files.values()), [], tmp_path, kind="draft")
     assert set(drafts) == set(files)
     for name, path in drafts.items():
         with zipfile.ZipFile(path) as archive:
@@ -104,9 +104,7 @@ def test_draft_learns_from_the_others_and_ranks_space_that_it_has_not_seen(files
 
 def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, tmp_path) -> None:
     trained = {
-        kind: learn_without_each(
-            [files["short"]], [files["long"]], tmp_path, io.StringIO(), kind=kind
-        )["short"]
+        kind: learn_without_each([files["short"]], [files["long"]], tmp_path, kind=kind)["short"]
         for kind in ("prior", "draft")
     }
     strategy, _ = find_experiment("droplet with prior and draft").make(trained, 16)
@@ -124,16 +122,16 @@ def test_the_default_begins_with_what_the_prior_and_the_draft_begin_with(files, 
 
 def test_other_code_trains_again(files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [files["short"], files["long"]]
-    before = learn_without_each(some, [], tmp_path, io.StringIO())
-    assert learn_without_each(some, [], tmp_path, io.StringIO()) == before
+    before = learn_without_each(some, [], tmp_path)
+    assert learn_without_each(some, [], tmp_path) == before
     monkeypatch.setattr(transfer, "source_digest", lambda _: "of other code")
-    after = learn_without_each(some, [], tmp_path, io.StringIO())
+    after = learn_without_each(some, [], tmp_path)
     assert set(after.values()).isdisjoint(before.values())
 
 
 def test_no_other_spaces_to_learn_from(files, tmp_path: Path) -> None:
     with pytest.raises(CompareError, match="no other workload than short"):
-        learn_without_each([files["short"]], [], tmp_path, io.StringIO())
+        learn_without_each([files["short"]], [], tmp_path)
 
 
 def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
@@ -141,10 +139,8 @@ def test_prior_finds_better_schedules_sooner(files, tmp_path: Path) -> None:
     strategies = ["replay-trace", "droplet", "evolutionary with prior", "droplet with draft"]
 
     def compare(seeds: int) -> str:
-        out = io.StringIO()
-        status = run_compare(
-            list(files.values()), strategies, tmp_path, trials=4, seeds=seeds, stream=out
-        )
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = run_compare(list(files.values()), strategies, tmp_path, Rules(4, seeds))
         assert status == 0, out.getvalue()
         return out.getvalue()
 

@@ -11,8 +11,7 @@ from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
 from tvm_droplet_ms.bench import library
-from tvm_droplet_ms.bench.definition import Definition
-from tvm_droplet_ms.bench.definitions import DEFINITIONS, find_definition
+from tvm_droplet_ms.bench.definition import DEFINITIONS, Definition, find_definition
 from tvm_droplet_ms.bench.layers import LAYERS
 from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.making import sampling

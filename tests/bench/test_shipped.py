@@ -14,8 +14,8 @@ from tvm.target import Target
 from tvm_droplet_ms.bench import library
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError
-from tvm_droplet_ms.bench.compare.runs import plan
-from tvm_droplet_ms.bench.definitions import definition_of, find_definition
+from tvm_droplet_ms.bench.compare.runs import Rules, plan
+from tvm_droplet_ms.bench.definition import definition_of, find_definition
 from tvm_droplet_ms.bench.design_space import DesignSpace, check_modules
 from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.space import Space
@@ -111,9 +111,8 @@ def test_sample_of_whole_space_keeps_where_its_points_come_from(name: str):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_sample_cannot_be_searched(name: str, tmp_path: Path):
-    options = {"trials": 1, "seeds": 1, "num_trials_per_iter": 1, "noisy": False}
     with pytest.raises(CompareError, match=f"{name}.*is a sample"):
-        plan([FILES[name]], ["replay-trace"], tmp_path, **options)
+        plan([FILES[name]], ["replay-trace"], tmp_path, Rules(1, 1))
 
 
 def test_package_is_small():
@@ -127,13 +126,5 @@ def test_package_is_small():
 @pytest.mark.parametrize("name", ["conv2d_nchw", "conv2d_bn_relu"])
 def test_a_search_stays_within_a_space_that_has_vectors_of_odd_lengths(name, tmp_path):
     """A live search would split them, into modules that were never measured."""
-    (job,) = plan(
-        [FILES[name]],
-        ["droplet without prior"],
-        tmp_path,
-        trials=48,
-        seeds=1,
-        num_trials_per_iter=64,
-        noisy=False,
-    )
+    (job,) = plan([FILES[name]], ["droplet without prior"], tmp_path, Rules(48, 1))
     assert len(replay(FILES[name], job.settings).trials) == 48

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.bench.definitions import UnknownDefinitionError, trust
+from tvm_droplet_ms.bench.definition import UnknownDefinitionError, trust
 from tvm_droplet_ms.bench.design_space import DesignSpace
 from tvm_droplet_ms.bench.space import Space, SpaceError
 from tvm_droplet_ms.bench.table import ReplayTable

@@ -17,7 +17,7 @@ from benchmarks.searches.methods import METHODS
 from benchmarks.store import ResultStore, Task
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
-from tvm_droplet_ms.bench.definitions import DEFINITIONS
+from tvm_droplet_ms.bench.definition import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS as SAMPLED_LAYERS
 from tvm_droplet_ms.host import host_target
 

@@ -8,7 +8,7 @@ import pytest
 
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.definitions import find_definition
+from tvm_droplet_ms.bench.definition import find_definition
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.cost_model.draft.key_symbols import KeySymbols, key_of

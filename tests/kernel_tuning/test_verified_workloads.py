@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tvm.s_tir import Schedule, Trace
-from tvm_droplet_ms.bench.definitions import find_definition
+from tvm_droplet_ms.bench.definition import find_definition
 from tvm_droplet_ms.bench.library import shipped_training_files
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.compat import fast_tune_contexts

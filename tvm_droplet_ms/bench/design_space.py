@@ -15,7 +15,7 @@ from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
 from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
 from ..search_strategy.published.neighborhood import Point
-from .definitions import context_of
+from .definition import context_of
 from .space import DecisionLayout, MeasuredPoint, SketchLayout, Space, SpaceError
 
 CHECKED_POINTS = 8

@@ -5,16 +5,27 @@ A cost model learns from a measured sample of each. The more kinds of layers the
 likely one resembles the user's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tvm import te, tirx, topi
 from tvm.s_tir.meta_schedule.testing import te_workload as _t
 
-from .definition import Definition, Tensors, define
+Tensors = Callable[[], Sequence[te.Tensor]]
+"""Makes the tensors of a workload: its inputs, and its output."""
 
 Workload = tuple[str, Tensors]
 """A one-line description of a workload, and a function that makes its tensors."""
+
+
+def made(make: Callable[..., te.Tensor], **shapes: tuple[int, ...]) -> Tensors:
+    """The tensors of a function of inputs with these names and shapes."""
+
+    def tensors() -> list[te.Tensor]:
+        inputs = [te.placeholder(shape, name=name) for name, shape in shapes.items()]
+        return [*inputs, make(*inputs)]
+
+    return tensors
 
 
 def product(rows: int, columns: int, inner: int) -> Workload:
@@ -58,61 +69,36 @@ def softmax(rows: int, columns: int) -> Workload:
 
 
 def layer_norm(rows: int, columns: int) -> Workload:
-    def tensors() -> list[te.Tensor]:
-        data = _placeholder("data", rows, columns)
-        gamma, beta = _placeholder("gamma", columns), _placeholder("beta", columns)
-        return [data, gamma, beta, topi.nn.layer_norm(data, gamma, beta, axis=[1])]
-
+    normed = partial(topi.nn.layer_norm, axis=[1])
+    tensors = made(normed, data=(rows, columns), gamma=(columns,), beta=(columns,))
     return f"layer norm over the last axis of {rows}x{columns}", tensors
 
 
-def _placeholder(name: str, *shape: int) -> te.Tensor:
-    return te.placeholder(shape, name=name)
-
-
-def _rms_norm(rows: int, columns: int) -> list[te.Tensor]:
-    data, weight = _placeholder("data", rows, columns), _placeholder("weight", columns)
-    return [data, weight, topi.nn.rms_norm(data, weight, axis=[1])]
-
-
-def _row_sum(rows: int, columns: int) -> list[te.Tensor]:
-    data = _placeholder("data", rows, columns)
-    return [data, topi.sum(data, axis=1)]
-
-
-def _global_average(channels: int, size: int) -> list[te.Tensor]:
-    data = _placeholder("data", 1, channels, size, size)
-    return [data, topi.nn.global_pool(data, "avg", "NCHW")]
-
-
-def _depthwise_nchw(channels: int, size: int, kernel: int) -> list[te.Tensor]:
-    data = _placeholder("data", 1, channels, size, size)
-    weight = _placeholder("weight", channels, 1, kernel, kernel)
-    return [data, weight, topi.nn.depthwise_conv2d_nchw(data, weight, 1, kernel // 2, 1)]
-
-
-def _transposed_convolution(channels: int, outputs: int, size: int) -> list[te.Tensor]:
-    data = _placeholder("data", 1, channels, size, size)
-    weight = _placeholder("weight", channels, outputs, 4, 4)
-    made = topi.nn.conv2d_transpose_nchw(data, weight, (2, 2), (1, 1), "float32", (0, 0))
-    return [data, weight, made]
-
-
-def _dense_gelu(rows: int, columns: int, inner: int) -> list[te.Tensor]:
-    data, weight = _placeholder("data", rows, inner), _placeholder("weight", columns, inner)
+def dense_bias_relu(data: te.Tensor, weight: te.Tensor, bias: te.Tensor) -> te.Tensor:
+    (rows, inner), columns = data.shape, weight.shape[1]
     k = te.reduce_axis((0, inner), name="k")
-    product = te.compute(
+    dense = te.compute(
+        (rows, columns), lambda i, j: te.sum(data[i, k] * weight[k, j], axis=k), name="dense"
+    )
+    biased = te.compute((rows, columns), lambda i, j: dense[i, j] + bias[j], name="biased")
+    zero = tirx.const(0, "float32")
+    return te.compute((rows, columns), lambda i, j: te.max(biased[i, j], zero), name="relu")
+
+
+def _dense_gelu(data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    (rows, inner), columns = data.shape, weight.shape[0]
+    k = te.reduce_axis((0, inner), name="k")
+    dense = te.compute(
         (rows, columns), lambda i, j: te.sum(data[i, k] * weight[j, k], axis=k), name="dense"
     )
-    made = te.compute(
+    return te.compute(
         (rows, columns),
-        lambda i, j: 0.5 * product[i, j] * (1.0 + tirx.erf(product[i, j] * 0.70710678)),
+        lambda i, j: 0.5 * dense[i, j] * (1.0 + tirx.erf(dense[i, j] * 0.70710678)),
         name="gelu",
     )
-    return [data, weight, made]
 
 
-_LAYERS: dict[str, Workload] = {
+LAYERS: dict[str, Workload] = {
     "matmul_square": product(256, 256, 256),
     "matmul_uneven": product(100, 180, 300),
     "matmul_token": product(1, 1024, 1024),
@@ -123,7 +109,7 @@ _LAYERS: dict[str, Workload] = {
     ),
     "dense_gelu": (
         "matrix product 64x512x128 with a transposed weight and GELU",
-        lambda: _dense_gelu(64, 512, 128),
+        made(_dense_gelu, data=(64, 128), weight=(512, 128)),
     ),
     "attention_scores": (
         "attention scores of 64 tokens, 8 heads of 32",
@@ -134,12 +120,18 @@ _LAYERS: dict[str, Workload] = {
     "softmax_classes": softmax(4, 1000),
     "layer_norm_wide": layer_norm(32, 768),
     "layer_norm_uneven": layer_norm(50, 120),
-    "rms_norm": ("RMS norm over the last axis of 64x512", lambda: _rms_norm(64, 512)),
-    "row_sum": ("sum over the last axis of 256x640", lambda: _row_sum(256, 640)),
+    "rms_norm": (
+        "RMS norm over the last axis of 64x512",
+        made(partial(topi.nn.rms_norm, axis=[1]), data=(64, 512), weight=(512,)),
+    ),
+    "row_sum": (
+        "sum over the last axis of 256x640",
+        made(partial(topi.sum, axis=1), data=(256, 640)),
+    ),
     "norm": ("Frobenius norm of 4 matrices 128x128", lambda: _t.norm_bmn(4, 128, 128)),
     "global_average": (
         "global average pooling NCHW 14x14, 256 channels",
-        lambda: _global_average(256, 14),
+        made(lambda data: topi.nn.global_pool(data, "avg", "NCHW"), data=(1, 256, 14, 14)),
     ),
     "max_pool": (
         "2x2 maximum pooling NCHW 56x56, 32 channels",
@@ -160,7 +152,13 @@ _LAYERS: dict[str, Workload] = {
     ),
     "convolution_transposed": (
         "4x4 transposed convolution NCHW 8x8 of stride 2, 32 to 16 channels",
-        lambda: _transposed_convolution(32, 16, 8),
+        made(
+            lambda data, weight: topi.nn.conv2d_transpose_nchw(
+                data, weight, (2, 2), (1, 1), "float32", (0, 0)
+            ),
+            data=(1, 32, 8, 8),
+            weight=(32, 16, 4, 4),
+        ),
     ),
     "convolution_3d": (
         "3x3x3 convolution NDHWC 8x14x14, 16 to 16 channels",
@@ -170,11 +168,11 @@ _LAYERS: dict[str, Workload] = {
     "depthwise_strided": depthwise(56, 64, stride=2),
     "depthwise_nchw": (
         "3x3 depthwise convolution NCHW 28x28, 64 channels",
-        lambda: _depthwise_nchw(64, 28, 3),
+        made(
+            lambda data, weight: topi.nn.depthwise_conv2d_nchw(data, weight, 1, 1, 1),
+            data=(1, 64, 28, 28),
+            weight=(64, 1, 3, 3),
+        ),
     ),
 }
-
-LAYERS: dict[str, Callable[[], Definition]] = {
-    name: partial(define, name, *workload) for name, workload in _LAYERS.items()
-}
-"""Functions that make the definitions of samples, by name."""
+"""Workloads of samples, by name."""

@@ -27,7 +27,6 @@ REPLAYING = (
     "search_strategy",
     "bench/table.py",
     "bench/definition.py",
-    "bench/definitions.py",
     "bench/layers.py",
     "bench/compare/replay.py",
     "bench/compare/strategies.py",

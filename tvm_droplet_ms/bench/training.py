@@ -8,7 +8,7 @@ import numpy as np
 from ..cost_model.features.program_features import Extractor, ProgramFeatures
 from ..cost_model.training_data import MeasuredWorkload, target_text
 from ..session.archive import replacing
-from .definitions import context_of
+from .definition import context_of
 from .design_space import DesignSpace, measured_candidate
 from .space import Space
 

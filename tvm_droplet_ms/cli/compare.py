@@ -54,9 +54,9 @@ def add_command(commands: Any) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from ..bench.compare.command import run_compare
     from ..bench.compare.results import CompareError
-    from ..bench.definitions import trust
+    from ..bench.compare.runs import Rules, run_compare
+    from ..bench.definition import trust
     from ..bench.library import shipped_training_files
     from ..bench.space import SpaceError
 
@@ -66,10 +66,7 @@ def _compare(options: argparse.Namespace) -> int:
             [file for given in options.spaces for file in _space_files(given)],
             options.strategies,
             options.out,
-            trials=options.trials,
-            seeds=options.seeds,
-            noisy=options.noisy,
-            num_trials_per_iter=options.batch,
+            Rules(options.trials, options.seeds, options.batch, options.noisy),
             workers=options.workers,
             samples=shipped_training_files(),
         )

@@ -49,7 +49,7 @@ def find_kernel(text: str) -> "IRModule":
             place = "" if is_own else f" ({where.filename}:{where.lineno})"
             reason = str(error).strip() or type(error).__name__
             raise ValueError(f"{text}: {reason}{place}") from error
-    from ..bench.definitions import UnknownDefinitionError, find_definition
+    from ..bench.definition import UnknownDefinitionError, find_definition
 
     try:
         return find_definition(text).mod

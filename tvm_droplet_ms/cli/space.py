@@ -143,7 +143,7 @@ def _add_features(actions: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from ..bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+    from ..bench.definition import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
     from ..bench.work_directory import CollectionError, remove
     from ..display.steps import console_steps
@@ -204,7 +204,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _features(options: argparse.Namespace) -> int:
-    from ..bench.definitions import UnknownDefinitionError, trust
+    from ..bench.definition import UnknownDefinitionError, trust
     from ..bench.library import find_space, shipped_training_files
     from ..bench.space import SpaceError
     from ..bench.training import read_space_once

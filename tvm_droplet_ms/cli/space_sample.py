@@ -22,15 +22,15 @@ SAMPLE_POINTS = 128
 def run_sample(options: argparse.Namespace) -> int:
     """Time some schedules of workloads."""
     if options.workloads == ["list"]:
-        from ..bench.definitions import sampled_definitions
+        from ..bench.definition import SAMPLED
 
-        for name, make in sampled_definitions().items():
+        for name, make in SAMPLED.items():
             print(f"{name}: {make().description}")
         return 0
     from ..measure import fast_start
 
     fast_start()
-    from ..bench.definitions import UnknownDefinitionError, find_definition
+    from ..bench.definition import UnknownDefinitionError, find_definition
     from ..bench.making.building import build_sample
     from ..session.errors import ModelError
 

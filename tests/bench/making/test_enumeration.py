@@ -9,7 +9,7 @@ from tvm_ffi import structural_hash
 
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.bench.definitions import DEFINITIONS, UnknownDefinitionError, find_definition
+from tvm_droplet_ms.bench.definition import DEFINITIONS, UnknownDefinitionError, find_definition
 from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.measure import fast_start
 

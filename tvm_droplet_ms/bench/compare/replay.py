@@ -15,7 +15,7 @@ from tvm.target import Target
 from ...design_space.native_vectors import vectors_as_sampled
 from ...display.phases import quiet_tvm
 from ...measure import fast_start
-from ..definitions import definition_of
+from ..definition import definition_of
 from ..space import Space
 from ..table import ReplayTable
 from .results import CompareError, RunResult, RunSettings, file_digest

@@ -4,7 +4,6 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from tvm_ffi import structural_hash
 
@@ -12,7 +11,7 @@ from tvm.target import Target
 
 from ...cost_model.pretrained_model import PretrainedModel
 from ...cost_model.training_data import target_text
-from ..definitions import definition_of
+from ..definition import definition_of
 from ..fit_draft import drafted_space_once, learn_draft
 from ..source_digest import DRAFTING, LEARNING, source_digest
 from ..training import read_space_once
@@ -43,7 +42,6 @@ def learn_without_each(
     space_files: Sequence[Path],
     others: Sequence[Path],
     directory: Path,
-    out: TextIO,
     *,
     kind: str = "prior",
 ) -> Mapping[str, Path]:
@@ -53,7 +51,6 @@ def learn_without_each(
     - ``others``: more spaces and samples to learn from.
     - ``directory``: directory of the features and of the learned files. Existing files are reused
       unless the code that makes them has changed.
-    - ``out``: stream for the progress.
     - ``kind``: "prior" or "draft".
 
     Returns the file for each space in ``space_files``, by name. Raises ``CompareError`` if there is
@@ -73,7 +70,7 @@ def learn_without_each(
         key = hashlib.sha256("".join(digests[other] for other in taught).encode()).hexdigest()
         model = directory / "models" / code / f"{name}-{key[:12]}.{suffix}"
         if not model.exists():
-            print(f"learning from {len(taught)} spaces for {name}", file=out, flush=True)
+            print(f"learning from {len(taught)} spaces for {name}", flush=True)
             features = directory / "features" / code
             features.mkdir(parents=True, exist_ok=True)
             model.parent.mkdir(parents=True, exist_ok=True)
