@@ -20,12 +20,11 @@ small, and more of its programs teach little about other workloads. A sample has
 def read_space(
     path: Path, *, most: int | None = None, extractor: Extractor | None = None
 ) -> MeasuredWorkload:
-    """Features and measured times of randomly drawn programs of a space.
+    """Features and measured times of randomly drawn programs of a space or a sample.
 
-    ``path``: file of a space or a sample. ``most``: maximum number of programs; None for all of a
-    sample, and ``MOST_PROGRAMS`` of a closed space. ``extractor``: extractor of the features; None
-    for ``ProgramFeatures``. Raises ``SpaceError`` if the file is not a space, or if this TVM makes
-    other modules from its points.
+    ``most``: maximum number of programs; None for all of a sample, and ``MOST_PROGRAMS`` of a
+    closed space. ``extractor``: None for ``ProgramFeatures``. Raises ``SpaceError`` if the file is
+    not a space, or if this TVM makes other modules from its points.
     """
     space = Space.load(path)
     context = context_of(space)
@@ -51,21 +50,17 @@ def drawn_modules(space: Space, most: int | None = None) -> list[int]:
 def read_space_once(
     path: Path, cache: Path, *, extractor: Extractor | None = None
 ) -> MeasuredWorkload:
-    """``read_space``, cached in a file, because replaying a space takes minutes.
+    """``read_space``, cached in a ``.npz`` file, because replaying a space takes minutes.
 
-    ``path``: file of a space or a sample. ``cache``: the ``.npz`` cache file. A file with features
-    of another kind is overwritten. ``extractor``: extractor of the features; None for
-    ``ProgramFeatures``.
+    A file with features of another kind is overwritten.
     """
     used = extractor or ProgramFeatures()
     if cache.exists():
         with np.load(cache) as kept:
             if str(kept["schema"]) == used.schema and kept["features"].shape[1] == used.width:
-                return MeasuredWorkload(
-                    str(kept["name"]), str(kept["target"]), kept["features"], kept["secs"]
-                )
+                texts = str(kept["name"]), str(kept["target"])
+                return MeasuredWorkload(*texts, kept["features"], kept["secs"])
     workload = read_space(path, extractor=used)
-    cache.parent.mkdir(parents=True, exist_ok=True)
     with replacing(cache) as partial, partial.open("wb") as file:
         np.savez_compressed(file, schema=used.schema, **vars(workload))
     return workload

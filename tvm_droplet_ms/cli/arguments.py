@@ -138,6 +138,17 @@ def shares(text: str) -> list[float]:
     return parsed
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the workload functions of the user's own spaces."""
+    parser.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="workload functions that space files may name; they are imported and run",
+    )
+
+
 def fail(command: str, reason: object) -> int:
     """Print the reason for a command's failure to standard error, and return its exit status."""
     print(f"droplet-ms {command}: error: {reason}", file=sys.stderr)

@@ -5,7 +5,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .arguments import fail, positive
+from .arguments import add_trust, fail, positive
 
 
 def add_command(commands: Any) -> None:
@@ -42,13 +42,7 @@ def add_command(commands: Any) -> None:
     compare.add_argument(
         "--noisy", action="store_true", help="draw from the recorded times, not their median"
     )
-    compare.add_argument(
-        "--trust",
-        nargs="+",
-        default=[],
-        metavar="MODULE:FUNCTION",
-        help="workload functions that space files may name; they are imported and run",
-    )
+    add_trust(compare)
     compare.add_argument("--workers", type=positive, help="processes (default: one for each CPU)")
     compare.set_defaults(run=_compare)
 

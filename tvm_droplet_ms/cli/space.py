@@ -2,11 +2,23 @@
 """The command ``droplet-ms space``."""
 
 import argparse
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
 
-from .arguments import fail, positive
-from .space_sample import SAMPLE_POINTS, run_sample
+from ..display.tables import align
+from .arguments import add_trust, fail, positive
+
+if TYPE_CHECKING:
+    from tvm.target import Target
+
+    from ..bench.definition import Definition
+    from ..bench.space import Space
+
+SAMPLE_POINTS = 128
 
 PASSES = 5
 
@@ -96,7 +108,7 @@ def _add_sample(actions: Any) -> None:
     sample.add_argument(
         "--out", type=Path, default=Path("."), help="output directory (default: the current one)"
     )
-    sample.set_defaults(run=run_sample)
+    sample.set_defaults(run=_sample)
 
 
 def _add_show(actions: Any) -> None:
@@ -132,13 +144,7 @@ def _add_features(actions: Any) -> None:
         default="trees",
         help="kind of model to train on the features (default: %(default)s)",
     )
-    features.add_argument(
-        "--trust",
-        nargs="+",
-        default=[],
-        metavar="MODULE:FUNCTION",
-        help="workload functions that space files may name; they are imported and run",
-    )
+    add_trust(features)
     features.set_defaults(run=_features)
 
 
@@ -187,9 +193,83 @@ def _build(options: argparse.Namespace) -> int:
     return 0
 
 
+def _sample(options: argparse.Namespace) -> int:
+    if options.workloads == ["list"]:
+        from ..bench.definition import SAMPLED
+
+        for name, make in SAMPLED.items():
+            print(f"{name}: {make().description}")
+        return 0
+    from ..measure import fast_start
+
+    fast_start()
+    from ..bench.definition import UnknownDefinitionError, find_definition
+    from ..bench.making.building import build_sample
+    from ..session.errors import ModelError
+
+    try:
+        definitions = {name: find_definition(name) for name in options.workloads}
+        target = _target(options.target, options.mcpu)
+        _refuse_cut_spaces(target, definitions)
+    except (UnknownDefinitionError, ModelError) as error:
+        return fail("space", error)
+    status = 0
+    for name, definition in definitions.items():
+        sample = partial(
+            build_sample, definition, name, target, points=options.points, passes=options.passes
+        )
+        status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
+    return status
+
+
+def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
+    """Make a sample if its file is missing, and return the exit status."""
+    from ..bench.work_directory import CollectionError, remove
+    from ..display.steps import console_steps
+
+    if out.exists():
+        print(f"{out} is there already")
+        return 0
+    out.parent.mkdir(parents=True, exist_ok=True)
+    directory = out.with_name(out.name + ".work")
+    try:
+        with console_steps(name) as progress:
+            sample(directory=directory, out=out, progress=progress)
+    except CollectionError as error:
+        return fail("space", f"{name}: {error}")
+    remove(directory)
+    print(f"wrote {out}")
+    return 0
+
+
+def _target(given: str | None, mcpu: str | None) -> "Target":
+    """The given target, or this machine's target, with another CPU model if one is named."""
+    from tvm.target import Target
+
+    from ..host import host_target
+    from ..session.target import kernel_target
+
+    if given is not None:
+        return kernel_target(given, threads=1)
+    host = host_target()
+    return host if mcpu is None else Target(json.loads(str(host)) | {"mcpu": mcpu})
+
+
+def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -> None:
+    """Raise ``ModelError`` that names the spaces with CPU rules if the target is not a CPU."""
+    from ..session.errors import ModelError
+    from ..session.target import runs_on
+
+    cut = [name for name, definition in definitions.items() if not definition.is_whole]
+    if cut and runs_on(target) != "cpu":
+        raise ModelError(
+            f"{', '.join(cut)}: its rules are for CPUs, and the target is of kind "
+            f"{target.kind.name}; expected whole spaces, which droplet-ms space sample list names"
+        )
+
+
 def _show(options: argparse.Namespace) -> int:
     from ..bench.library import find_space, shipped_spaces
-    from ..bench.show import format_spaces
     from ..bench.space import Space, SpaceError
 
     names = options.spaces or list(shipped_spaces())
@@ -199,8 +279,58 @@ def _show(options: argparse.Namespace) -> int:
         spaces = [Space.load(find_space(name)) for name in names]
     except SpaceError as error:
         return fail("space", error)
-    print(format_spaces(spaces))
+    print(_table(spaces))
     return 0
+
+
+_HEADER = ["space", "points", "modules", "failed", "optimum us", "best 1%", "median", "noise"]
+
+
+def _table(spaces: Sequence["Space"]) -> str:
+    """A Markdown table of spaces, a legend, and the machine and date of each measurement."""
+    return "\n\n".join(
+        [
+            align([_HEADER, *map(_cells, spaces)]),
+            "Best 1% and median are times over the optimum. Noise: the median over the modules of "
+            "the interquartile range over the passes.",
+            *map(_describe, spaces),
+        ]
+    )
+
+
+def _cells(space: "Space") -> list[str]:
+    times = sorted(module.time for module in space.modules if module.secs)
+    failed = sum(
+        point.module is None or not space.modules[point.module].secs for point in space.points
+    )
+    return [
+        space.name,
+        str(len(space.points)),
+        str(len(space.modules)),
+        f"{failed / len(space.points):.1%}",
+        f"{times[0] * 1e6:.1f}",
+        f"{times[len(times) // 100] / times[0]:.2f}",
+        f"{median(times) / times[0]:.2f}",
+        f"{median(map(_spread, (m.secs for m in space.modules if m.secs))):.1%}",
+    ]
+
+
+def _spread(secs: Sequence[float]) -> float:
+    """The interquartile range divided by the median; 0 for a single pass."""
+    if len(secs) < 2:
+        return 0.0
+    low, middle, high = quantiles(secs, n=4, method="inclusive")
+    return (high - low) / middle
+
+
+def _describe(space: "Space") -> str:
+    machine = ", ".join(f"{name} {value}" for name, value in space.machine.items())
+    versions = ", ".join(f"{name} {value}" for name, value in space.versions.items())
+    passes = max((len(module.secs) for module in space.modules), default=0)
+    return (
+        f"{space.name}: {space.description}. {passes} passes on {space.date}; target "
+        f"{dict(space.target)}; {machine}; {versions}."
+    )
 
 
 def _features(options: argparse.Namespace) -> int:

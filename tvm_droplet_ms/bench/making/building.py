@@ -3,7 +3,6 @@
 
 from collections.abc import Callable
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ import psutil
 from tvm.ir import IRModule
 from tvm.target import Target
 
+from ...compat.versions import package_version
 from ...host import cpu_name, tvm_num_threads
 from ...session.cuda import device_name
 from ...session.target import runs_on
+from ...session.work_dir import plain
 from ..definition import Definition
 from ..space import MeasuredPoint, Space
 from .collection import Collection, Progress
@@ -43,10 +44,8 @@ def build_space(
 ) -> None:
     """Enumerate, build and measure a space, and write its file.
 
-    - ``definition``: the workload and its design space.
-    - ``name``: the definition's name for ``find_definition``.
-    - ``directory``: work directory; see ``work_directory.claim``.
-    - ``passes``: number of timings of each module.
+    ``name``: the definition's name for ``find_definition``. ``directory``: work directory; see
+    ``work_directory.claim``. ``passes``: number of timings of each module.
     """
     # Claim the directory first: it may be refused, and enumeration takes minutes.
     collection = Collection(directory, definition.mod, target)
@@ -116,47 +115,18 @@ def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]
         "description": definition.description,
         "definition": name,
         "target": target_as_data(target),
-        "machine": describe_machine() | _device(target),
-        "versions": describe_versions(),
+        "machine": {
+            "cpu": cpu_name(),
+            "cpus": psutil.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30),
+            "threads": tvm_num_threads(),
+            **({} if runs_on(target) == "cpu" else {"device": device_name()}),
+        },
+        "versions": {package: package_version(package) for package in PACKAGES},
         "date": date.today().isoformat(),
     }
 
 
 def target_as_data(target: Target) -> dict[str, Any]:
     """A dict from which ``Target`` makes the same target."""
-    return {
-        "kind": str(target.kind.name),
-        **{str(name): _plain(value) for name, value in target.attrs.items()},
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool | int | float):
-        return value
-    return str(value) if isinstance(value, str) else [_plain(item) for item in value]
-
-
-def describe_machine() -> dict[str, Any]:
-    """The processor, the logical CPUs, the memory, and the threads of a parallel kernel."""
-    return {
-        "cpu": cpu_name(),
-        "cpus": psutil.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
-        "threads": tvm_num_threads(),
-    }
-
-
-def _device(target: Target) -> dict[str, str]:
-    """The name of the GPU that runs a target's kernels; empty for a CPU."""
-    return {} if runs_on(target) == "cpu" else {"device": device_name()}
-
-
-def describe_versions() -> dict[str, str]:
-    """The versions of the packages that a space depends on."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return {"kind": str(target.kind.name), **plain(target.attrs)}

@@ -2,19 +2,25 @@
 """Builds and measures the modules of a design space, in a directory that can be resumed."""
 
 import json
+import math
 import os
 import random
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from tvm_ffi import structural_hash
 
+import tvm
 from tvm.ir import IRModule
+from tvm.runtime import Device
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
@@ -34,7 +40,12 @@ from ...measure import (
 from ...session.target import runs_on
 from ..space import MeasuredModule
 from ..work_directory import CollectionError, claim, read_lines
-from .kernel_timing import Shape, Timed, time_module
+
+REPEAT_SECS = 0.01
+"""Minimum duration of one timing, in seconds."""
+
+Shape = tuple[tuple[int, ...], str]
+"""The shape and the dtype of an argument."""
 
 BUILD_BATCH = 64
 """Number of modules built between two progress reports."""
@@ -49,13 +60,10 @@ class Collection:
     ``log.jsonl`` has a line for each built module and for each measured time. Lines are only
     appended: a stopped run loses only its current measurement. ``artifacts`` has the built modules.
 
-    - ``directory``: the work directory, created if missing.
-    - ``mod``: the unscheduled module.
-    - ``timeout_sec``: the time limit of one build and of one measurement, in seconds.
-    - ``seed``: seed of the inputs and of the order of each pass.
-
-    Raises ``CollectionError`` if the directory holds other files, or measurements of another
-    workload or target.
+    ``mod``: the unscheduled module. ``timeout_sec``: the time limit of one build and of one
+    measurement, in seconds. ``seed``: seed of the inputs and of the order of each pass. Raises
+    ``CollectionError`` if the directory holds other files, or measurements of another workload or
+    target.
     """
 
     def __init__(
@@ -77,12 +85,14 @@ class Collection:
             directory, {"workload": f"{structural_hash(mod):016x}", "target": target_text(target)}
         )
         self._artifacts.mkdir(exist_ok=True)
+        self._reference = self._artifacts / "reference.so"
         self._log = directory / "log.jsonl"
         self.builds: dict[int, dict[str, Any]] = {}
         self.times: dict[int, dict[int, float]] = defaultdict(dict)
         self.run_secs: dict[int, list[float]] = defaultdict(list)
         self.failures: dict[int, str] = {}
-        self._read()
+        for entry in read_lines(self._log):
+            self._take(entry)
 
     def build(self, modules: Mapping[int, Callable[[], IRModule]], progress: Progress) -> None:
         """Build the modules that are not built yet."""
@@ -105,8 +115,7 @@ class Collection:
     def measure(self, modules: Sequence[int], passes: Sequence[int], progress: Progress) -> None:
         """Time every module once in each pass, in an order that differs from pass to pass.
 
-        ``modules``: their structural hashes. ``passes``: passes to run; known times are kept.
-        ``progress``: called after each module.
+        ``modules``: their structural hashes. Known times are kept.
         """
         pool = WorkerPool(1, prepare=prepare_to_time, quiet=True)
         try:
@@ -129,10 +138,6 @@ class Collection:
         secs = () if failure else tuple(secs for _, secs in sorted(self.times[name].items()))
         run_secs = median(self.run_secs[name]) if self.run_secs[name] else 0.0
         return MeasuredModule(name, secs, self.builds[name]["build_secs"], run_secs, failure)
-
-    @property
-    def _reference(self) -> Path:
-        return self._artifacts / "reference.so"
 
     def _path(self, name: int) -> Path:
         return self._artifacts / f"{name:016x}.so"
@@ -161,11 +166,8 @@ class Collection:
         spent = builder.stats.build_secs + builder.stats.export_secs - before
         built = sum(result.artifact_path is not None for result in results)
         for name, result in zip(batch, results, strict=True):
-            entry: dict[str, Any] = {
-                "module": name,
-                "build_secs": spent / max(built, 1),
-                "failure": None,
-            }
+            secs = spent / max(built, 1)
+            entry: dict[str, Any] = {"module": name, "build_secs": secs, "failure": None}
             if result.artifact_path is None:
                 message = str(result.error_msg)
                 if is_machinery_failure(message):
@@ -218,10 +220,6 @@ class Collection:
         if "secs" in entry:
             self.times[name][entry["pass"]] = entry["secs"]
 
-    def _read(self) -> None:
-        for entry in read_lines(self._log):
-            self._take(entry)
-
 
 def _machine_failed(message: str) -> CollectionError:
     """The error for a machine failure, which must not be recorded as the module's failure."""
@@ -234,3 +232,58 @@ def _move(artifact: str, path: Path) -> None:
     """Move an artifact out of its temporary build folder, and delete the folder."""
     shutil.move(artifact, path)
     shutil.rmtree(os.path.dirname(artifact))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One timing of a module.
+
+    ``secs``: the time of one call in seconds. ``is_right``: True if the output matches the
+    unscheduled module's.
+    """
+
+    secs: float
+    is_right: bool
+
+
+def time_module(
+    path: str, reference: str, arguments: Sequence[Shape], seed: int, device: str = "cpu"
+) -> Timed:
+    """Load a module, check its output, and time it on newly allocated arguments.
+
+    ``reference``: the library of the unscheduled module, for the CPU. ``device``: TVM's name of the
+    device type to run on. The check also serves as the warm-up call. A call of at least
+    ``REPEAT_SECS`` is timed alone; a shorter call is repeated for that long.
+    """
+    module = tvm.runtime.load_module(path)
+    inputs, expected = _problem(reference, tuple(arguments), seed)
+    place = tvm.runtime.device(device, 0)
+    shape, dtype = arguments[-1]
+    tensors = [tvm.runtime.tensor(array, place) for array in inputs]
+    output = tvm.runtime.empty(shape, dtype, place)
+    tensors.append(output)
+    module[module.entry_name](*tensors)
+    is_right = np.allclose(output.numpy(), expected, rtol=1e-3, atol=1e-3)
+    secs = _call_secs(module, place, tensors, 1)
+    if secs < REPEAT_SECS:
+        secs = _call_secs(module, place, tensors, math.ceil(REPEAT_SECS / max(secs, 1e-9)))
+    return Timed(secs, bool(is_right))
+
+
+@cache
+def _problem(
+    reference: str, arguments: tuple[Shape, ...], seed: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Random inputs, and the output of the unscheduled module for them."""
+    rng = np.random.default_rng(seed)
+    inputs = [rng.uniform(-1, 1, shape).astype(dtype) for shape, dtype in arguments[:-1]]
+    shape, dtype = arguments[-1]
+    output = tvm.runtime.empty(shape, dtype)
+    module = tvm.runtime.load_module(reference)
+    module[module.entry_name](*(tvm.runtime.tensor(array) for array in inputs), output)
+    return inputs, output.numpy()
+
+
+def _call_secs(module: Any, place: Device, tensors: Sequence[Any], number: int) -> float:
+    evaluator = module.time_evaluator(module.entry_name, place, number=number, repeat=1)
+    return float(evaluator(*tensors).mean)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enumerates by replay every point of a design space that MetaSchedule can reach."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -9,7 +9,6 @@ from math import prod
 from tvm.s_tir.meta_schedule import TuneContext
 
 from ...design_space.factorizations import factorizations
-from ...search_strategy.published.candidates import Candidate
 from ...search_strategy.published.decision_kinds import (
     CATEGORICAL,
     COMPUTE_LOCATION,
@@ -63,9 +62,16 @@ def enumerate_space(
     combinations = [list(_free_combinations(space, sketch)) for sketch in sketches]
     total, done = sum(map(len, combinations)), 0
     for sketch, points in enumerate(combinations):
-        enumerator = _Enumerator(space, sketch, limit)
+        prober = Prober(space.replayer, limit)
+        by_replay = [
+            decision
+            for kind in (COMPUTE_LOCATION, PARALLEL_EXTENT)
+            for decision in space.sketches[sketch].decisions
+            if decision.kind == kind
+        ]
         for point in points:
-            for asked, candidate in enumerator.complete(point):
+            for asked in _complete(space, sketch, prober, point, by_replay):
+                candidate = space.realize((sketch, asked))
                 if candidate is None:
                     enumeration.points.setdefault((sketch, asked), None)
                 else:
@@ -76,39 +82,26 @@ def enumerate_space(
     return enumeration
 
 
-class _Enumerator:
-    """Enumerates one sketch."""
+def _complete(
+    space: DesignSpace, sketch: int, prober: Prober, point: Point, decisions: Sequence[Decision]
+) -> Iterator[Point]:
+    """Yield all points with the tiles and the categories of a point.
 
-    def __init__(self, space: DesignSpace, sketch: int, parallel_limit: int) -> None:
-        self._space = space
-        self._index = sketch
-        self._sketch = space.sketches[sketch]
-        self._prober = Prober(space.replayer, parallel_limit)
-
-    def complete(self, point: Point) -> Iterator[tuple[Point, Candidate | None]]:
-        """Yield all points with the tiles and the categories of a point, and their candidates."""
-        found_by_replay = [
-            decision
-            for kind in (COMPUTE_LOCATION, PARALLEL_EXTENT)
-            for decision in self._sketch.decisions
-            if decision.kind == kind
-        ]
-        for chosen in self._chosen(point, found_by_replay):
-            yield chosen, self._space.realize((self._index, chosen))
-
-    def _chosen(self, point: Point, decisions: list[Decision]) -> Iterator[Point]:
-        if not decisions:
-            yield point
-            return
-        first, *rest = decisions
-        for value in self._values(point, first):
-            yield from self._chosen(first.replace(point, (value,)), rest)
-
-    def _values(self, point: Point, decision: Decision) -> Iterable[int]:
-        trace = self._space.trace((self._index, point))
-        if decision.kind == COMPUTE_LOCATION:
-            return self._prober.compute_locations(self._sketch, trace)[decision.inst]
-        return self._prober.parallel_extents(self._sketch, trace, point, decision)
+    ``decisions``: the decisions whose values are found by replay, in this order.
+    """
+    if not decisions:
+        yield point
+        return
+    first, *rest = decisions
+    trace = space.trace((sketch, point))
+    values: Iterable[int] = (
+        prober.compute_locations(space.sketches[sketch], trace)[first.inst]
+        if first.kind == COMPUTE_LOCATION
+        else prober.parallel_extents(space.sketches[sketch], trace, point, first)
+    )
+    for value in values:
+        chosen = first.replace(point, (value,))
+        yield from _complete(space, sketch, prober, chosen, rest)
 
 
 def _free_combinations(space: DesignSpace, sketch: int) -> Iterator[Point]:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from ...cost_model.boosted_trees import Trees
@@ -32,6 +32,21 @@ from .collection import Collection, Progress
 
 MAX_CHANGES = 4
 """Maximum number of decision changes that make a nearby point."""
+
+DRAWN_PER_CHOSEN = 4
+"""Number of nearby points drawn for each point that a round measures."""
+
+BEST_POINTS = 64
+"""Number of best points whose neighborhoods a round samples."""
+
+AT_RANDOM = 0.25
+"""Share of a round that is chosen at random, not by the predictions."""
+
+MAX_DRAWS = 50
+"""Maximum number of draws per requested point. It ends the sampling of an exhausted space."""
+
+TREES = 100
+"""Number of trees of the model that chooses a round."""
 
 Drawn = tuple[SpacePoint, Candidate]
 """A point, and the candidate that TVM makes from it."""
@@ -88,22 +103,6 @@ class Sampler:
         return (2 ** self._generator.randint(0, 6),)
 
 
-DRAWN_PER_CHOSEN = 4
-"""Number of nearby points drawn for each point that a round measures."""
-
-BEST_POINTS = 64
-"""Number of best points whose neighborhoods a round samples."""
-
-AT_RANDOM = 0.25
-"""Share of a round that is chosen at random, not by the predictions."""
-
-MAX_DRAWS = 50
-"""Maximum number of draws per requested point. It ends the sampling of an exhausted space."""
-
-TREES = 100
-"""Number of trees of the model that chooses a round."""
-
-
 @dataclass(frozen=True)
 class SampledModule:
     """A module of the sample."""
@@ -116,9 +115,8 @@ class SampledModule:
 class SampleCollection:
     """A sample and its measurements, in a directory from which a collection can be resumed.
 
-    ``directory``: work directory; see ``work_directory.claim``. ``definition``: the workload and
-    its design space. Raises ``CollectionError`` if the directory holds other files, or measurements
-    of another workload or target.
+    Raises ``CollectionError`` if the directory holds other files, or measurements of another
+    workload or target.
     """
 
     def __init__(
@@ -167,14 +165,12 @@ class SampleCollection:
 
     def measure(self, passes: Sequence[int], progress: Progress) -> None:
         """Build all modules, and time each once per pass."""
-        self.measurements.build(
-            {name: self._maker(module) for name, module in self.modules.items()}, progress
-        )
+        makers = {
+            name: partial(self.sampler.module, module.place)
+            for name, module in self.modules.items()
+        }
+        self.measurements.build(makers, progress)
         self.measurements.measure(list(self.modules), passes, progress)
-
-    def times(self, names: Sequence[int]) -> list[float]:
-        """Median times of modules in seconds; infinity for failures."""
-        return [self.measurements.measured(name).time for name in names]
 
     def _add(self, drawn: Drawn, origin: str) -> None:
         place, candidate = drawn
@@ -186,15 +182,9 @@ class SampleCollection:
     def _count(self, origin: str) -> int:
         return sum(module.origin == origin for module in self.modules.values())
 
-    def _maker(self, module: SampledModule) -> Callable[[], IRModule]:
-        return lambda: self.sampler.module(module.place)
-
     def _choose_near(self, count: int) -> list[Drawn]:
-        times = {
-            name: time
-            for name, time in zip(self.modules, self.times(list(self.modules)), strict=True)
-            if math.isfinite(time)
-        }
+        measured = {name: self.measurements.measured(name).time for name in self.modules}
+        times = {name: time for name, time in measured.items() if math.isfinite(time)}
         if not times:
             raise CollectionError(self._no_time())
         best = of_each_sketch(list(times), times, lambda name: self.modules[name].place[0])
@@ -226,16 +216,9 @@ class SampleCollection:
     def _predict(self, times: Mapping[int, float], drawn: Mapping[int, Drawn]) -> dict[int, float]:
         """Predict a score for each drawn module; a lower score is faster."""
         unknown = [name for name in times if name not in self._features]
-        places = [self.modules[name].place for name in unknown]
-        candidates = [self.sampler.space.realize(place) for place in places]
-        self._extract(
-            {
-                name: candidate.measure_candidate()
-                for name, candidate in zip(unknown, candidates, strict=True)
-                if candidate is not None
-            }
-        )
-        self._extract({name: found[1].measure_candidate() for name, found in drawn.items()})
+        realized = {name: self.sampler.space.realize(self.modules[name].place) for name in unknown}
+        self._extract(realized)
+        self._extract({name: candidate for name, (_, candidate) in drawn.items()})
         known = [name for name in times if name in self._features]
         throughput = relative_throughput(np.array([times[name] for name in known]))
         model = Trees.fit(
@@ -249,10 +232,11 @@ class SampleCollection:
         scores = model.predict(np.stack([self._features[name] for name in drawn]))
         return {name: -float(score) for name, score in zip(drawn, scores, strict=True)}
 
-    def _extract(self, candidates: Mapping[int, MeasureCandidate]) -> None:
-        if candidates:
-            rows = ProgramFeatures().extract(self._context, list(candidates.values()))
-            self._features.update(zip(candidates, rows, strict=True))
+    def _extract(self, candidates: Mapping[int, Candidate | None]) -> None:
+        made = {name: one.measure_candidate() for name, one in candidates.items() if one}
+        if made:
+            rows = ProgramFeatures().extract(self._context, list(made.values()))
+            self._features.update(zip(made, rows, strict=True))
 
 
 def of_each_sketch(
