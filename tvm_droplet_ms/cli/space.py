@@ -152,7 +152,7 @@ def _build(options: argparse.Namespace) -> int:
     from ..bench.definition import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
     from ..bench.work_directory import CollectionError, remove
-    from ..display.steps import console_steps
+    from ..display.terminal import console_steps
     from ..host import host_target
     from ..measure import fast_start
 
@@ -225,7 +225,7 @@ def _sample(options: argparse.Namespace) -> int:
 def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
     """Make a sample if its file is missing, and return the exit status."""
     from ..bench.work_directory import CollectionError, remove
-    from ..display.steps import console_steps
+    from ..display.terminal import console_steps
 
     if out.exists():
         print(f"{out} is there already")

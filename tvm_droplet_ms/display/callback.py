@@ -58,14 +58,13 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
         names: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__()
-        self._display = console_display() if display is None else display
+        self._display = display or console_display()
         if display is None:
             # MetaSchedule does not notify callbacks of the end of a run. Close the display when TVM
             # releases the callback or when the process ends.
             weakref.finalize(self, _close, self._display)
         self._is_broken = False
-        self._run = RunState() if run is None else run
-        self._names = dict(names or {})
+        self._run, self._names = run or RunState(), names or {}
 
     def apply(
         self,
@@ -109,7 +108,6 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
 
 
 def _close(display: Display) -> None:
-    """End a display."""
     try:
         display.close()
     # Nothing can catch an exception of a display while the process ends.

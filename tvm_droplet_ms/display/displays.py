@@ -30,29 +30,21 @@ class Display(Protocol):
 class LineDisplay:
     """Shows at most one line every ``EVERY_SECS``, and the last pending line at the end.
 
-    Parameters
-    ----------
-    show : Callable[[str], None]
-        Called with each line.
+    ``show``: called with each line.
     """
 
     def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
-        self._last = ""
-        self._next = 0.0
+        self._show, self._last, self._next = show, "", 0.0
 
     def batch(self, run: RunState, task: TaskState) -> None:
         """Show the task's state, or keep it for later."""
         self._last = sentence(run, task)
         if run.secs >= self._next:
-            self._flush()
+            self.close()
             self._next = run.secs + EVERY_SECS
 
     def close(self) -> None:
         """Show the pending line."""
-        self._flush()
-
-    def _flush(self) -> None:
         if self._last:
             self._show(self._last)
         self._last = ""
@@ -80,13 +72,7 @@ class JsonLinesDisplay:
 
 
 class SeveralDisplays:
-    """Several displays as one.
-
-    Parameters
-    ----------
-    displays : Sequence[Display]
-        The displays.
-    """
+    """Several displays as one."""
 
     def __init__(self, displays: Sequence[Display]) -> None:
         self._displays = list(displays)
@@ -115,15 +101,7 @@ def message(progress: Progress) -> Callable[[str], None]:
 
 
 def run_display(work_dir: str | os.PathLike[str] | None, progress: Progress) -> Display:
-    """The display of a run, which also writes the file of its events.
-
-    Parameters
-    ----------
-    work_dir : str | os.PathLike[str] | None
-        The directory of the file ``progress.jsonl``; None for no file.
-    progress : Progress
-        The progress option.
-    """
+    """The display of a run, which also writes the events to ``progress.jsonl`` in `work_dir`."""
     shown: list[Display] = []
     if work_dir is not None:
         shown.append(JsonLinesDisplay(Path(work_dir) / EVENTS))
@@ -142,7 +120,7 @@ def on_standard_error(line: str) -> None:
 def console_display() -> Display:
     """A table that updates in place if standard error is a terminal; otherwise lines."""
     if sys.stderr.isatty():
-        from .live import LiveDisplay
+        from .terminal import LiveDisplay
 
         return LiveDisplay()
     return LineDisplay(on_standard_error)

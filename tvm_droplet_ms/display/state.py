@@ -70,12 +70,7 @@ class TaskState:
     def tell(self, times: Sequence[float | None], failures: Sequence[Failed] = ()) -> None:
         """Record the results of a batch.
 
-        Parameters
-        ----------
-        times : Sequence[float | None]
-            The mean time of each trial in seconds; None for a failure.
-        failures : Sequence[tuple[str, str]]
-            The kind and the message of each failure.
+        ``times``: the mean time of each trial in seconds; None for a failure.
         """
         self.done += len(times)
         for kind, message in failures:
@@ -163,15 +158,9 @@ def sentence(run: RunState, task: TaskState) -> str:
     """The state of a task in one line."""
     best = "none yet" if math.isinf(task.best_secs) else f"{shown_us(task.best_secs)} us"
     trials = f"{task.done} of {task.trials}" if task.trials else f"{task.done}"
-    parts = [
-        f"{trials} trials",
-        f"best {best}",
-        f"{task.since_gain} since the last gain",
-        failed(task),
-        f"{run.secs:.0f} s",
-    ]
-    if task.phase:
-        parts.insert(0, task.phase)
+    parts = [task.phase] if task.phase else []
+    parts += [f"{trials} trials", f"best {best}", f"{task.since_gain} since the last gain"]
+    parts += [failed(task), f"{run.secs:.0f} s"]
     if len(run.tasks) > 1:
         parts.append(f"{sum(one.done for one in run.tasks)} trials of all {len(run.tasks)}")
     if not math.isnan(run.secs_left):

@@ -19,20 +19,10 @@ def format_profile(parts: Mapping[str, float]) -> str:
 
 
 def shown_share(share: float) -> str:
-    """Format a share of the machine's peak rate, in percent.
+    """Format a share of the machine's peak rate, such as "62%"; ">=100%" for 1 and more.
 
     The peak rates are measured, but not with the fastest possible program. A share above 100% only
     means that the rate was reached.
-
-    Parameters
-    ----------
-    share : float
-        The share; 1 for all.
-
-    Returns
-    -------
-    text : str
-        Such as "62%", or ">=100%" for shares of at least 1.
     """
     return ">=100%" if share >= 1.0 else f"{100 * share:.0f}%"
 

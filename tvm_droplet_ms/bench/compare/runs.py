@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ...display.displays import on_standard_error
-from ...display.steps import console_steps
+from ...display.terminal import console_steps
 from ...measure import TaskFailed, WorkerPool, available_cpus, fast_start
 from ..definition import trust, trusted
 from ..source_digest import REPLAYING, source_digest
