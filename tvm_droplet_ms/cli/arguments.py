@@ -138,6 +138,21 @@ def shares(text: str) -> list[float]:
     return parsed
 
 
+def command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str
+) -> argparse.ArgumentParser:
+    """Add a command to the parser's subcommands. Its description is the docstring of `run`.
+
+    ``run``: takes the parsed options, and returns the exit status. ``about``: what the list of
+    commands says.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=" ".join((run.__doc__ or "").split())
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add the option that names the workload functions of the user's own spaces."""
     parser.add_argument(

@@ -5,17 +5,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_trust, fail, positive
+from .arguments import add_trust, command, fail, positive
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    compare = commands.add_parser(
-        "compare",
-        help="compare search strategies on measured spaces",
-        description="Run search strategies on measured spaces, without compiling anything, and "
-        "print the result of each. The same command resumes an interrupted comparison.",
-    )
+    compare = command(commands, "compare", _compare, "compare search strategies on measured spaces")
     compare.add_argument(
         "--spaces",
         nargs="+",
@@ -44,10 +39,11 @@ def add_command(commands: Any) -> None:
     )
     add_trust(compare)
     compare.add_argument("--workers", type=positive, help="processes (default: one for each CPU)")
-    compare.set_defaults(run=_compare)
 
 
 def _compare(options: argparse.Namespace) -> int:
+    """Run search strategies on measured spaces, without compiling anything, and print the result
+    of each. The same command resumes an interrupted comparison."""
     from ..bench.compare.results import CompareError
     from ..bench.compare.runs import Rules, run_compare
     from ..bench.definition import trust

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import ending_at_once, fail, seed, whole
+from .arguments import command, ending_at_once, fail, seed, whole
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -37,12 +37,8 @@ _trials = whole(
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    demo = commands.add_parser(
-        "demo",
-        help="tune a matmul and a 3x3 convolution for this machine's CPU",
-        description="Tune a matmul and a 3x3 convolution for this machine's CPU with the "
-        "defaults of this package. Check the outputs of the tuned kernels against the untuned "
-        "ones. Print the speed before tuning, after exploration and after the descent.",
+    demo = command(
+        commands, "demo", _run, "tune a matmul and a 3x3 convolution for this machine's CPU"
     )
     demo.add_argument(
         "--trials", type=_trials, default=40, help="measurements per kernel (default: %(default)s)"
@@ -59,10 +55,12 @@ def add_command(commands: Any) -> None:
         "same directory continues (default: a new temporary directory, which is kept)",
     )
     demo.add_argument("--profile", action="store_true", help="print where the tuning time went")
-    demo.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Tune a matmul and a 3x3 convolution for this machine's CPU with the defaults of this
+    package. Check the outputs of the tuned kernels against the untuned ones. Print the speed
+    before tuning, after exploration and after the descent."""
     if not sys.platform.startswith("linux"):
         reason = f"it needs Linux, because its builder and runner do; this is {sys.platform}"
         return fail("demo", reason)

@@ -6,24 +6,20 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from .arguments import concerns, fail
+from .arguments import command, concerns, fail
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    merge = commands.add_parser(
-        "merge",
-        help="join the databases of several work directories",
-        description="Join the databases of several work directories of one target into a new one. "
-        "Of a schedule that was measured in several, the fastest record is kept.",
-    )
+    merge = command(commands, "merge", _run, "join the databases of several work directories")
     merge.add_argument("work_dirs", nargs="+", metavar="WORK_DIR", help="directories of runs")
     merge.add_argument("--out", required=True, metavar="WORK_DIR", help="the new directory")
     merge.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    merge.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Join the databases of several work directories of one target into a new one. Of a schedule
+    that was measured in several, the fastest record is kept."""
     from ..session.merging import MergeError, merge_work_dirs
 
     try:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from .arguments import fail, seed
+from .arguments import command, fail, seed
 
 _TRAINED_BY = {
     "treegru": "tree_gru.training",
@@ -18,21 +18,18 @@ _TRAINED_BY = {
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    command = commands.add_parser(
-        "pretrain",
-        help="train a cost model from the databases of earlier runs",
-        description="Train a cost model from MetaSchedule databases and from files of training "
-        "data. Prints how well it ranks workloads that were held out of the training.",
+    command = command(
+        commands, "pretrain", _pretrain, "train a cost model from the databases of earlier runs"
     )
-    command.add_argument(
+    pretrain.add_argument(
         "data",
         nargs="+",
         type=Path,
         metavar="DATA",
         help="the work_dir of a tuning run, or a .npz file of `droplet-ms space features`",
     )
-    command.add_argument("--out", type=Path, required=True, help="output file of the model")
-    command.add_argument(
+    pretrain.add_argument("--out", type=Path, required=True, help="output file of the model")
+    pretrain.add_argument(
         "--model",
         choices=["trees", "treegru", "pacm", "pacm-stores"],
         default="trees",
@@ -40,26 +37,27 @@ def add_command(commands: Any) -> None:
         "loop tree; pacm, attention over data movements, after Pruner; pacm-stores, the same with "
         "MetaSchedule's features of stores (default: %(default)s)",
     )
-    command.add_argument(
+    pretrain.add_argument(
         "--objective",
         choices=["rank", "regression"],
         help="fit the order of each pair of programs (pacm by LambdaRank), or the relative "
         "throughput (default: rank for pacm and pacm-stores, regression otherwise)",
     )
-    command.add_argument(
+    pretrain.add_argument(
         "--target",
         help="the target to learn from, by a part of its text, where the records are of several",
     )
-    command.add_argument(
+    pretrain.add_argument(
         "--mix-targets",
         action="store_true",
         help="learn from the records of all targets; the model is for --target",
     )
-    command.add_argument("--seed", type=seed, default=0, help="seed of the training (default: 0)")
-    command.set_defaults(run=_pretrain)
+    pretrain.add_argument("--seed", type=seed, default=0, help="seed of the training (default: 0)")
 
 
 def _pretrain(options: argparse.Namespace) -> int:
+    """Train a cost model from MetaSchedule databases and from files of training data. Prints how
+    well it ranks workloads that were held out of the training."""
     from ..measure import fast_start
 
     fast_start()

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..session.records import count_measured
 from . import tune
-from .arguments import fail
+from .arguments import command, fail
 from .manifest import FILE, ManifestError, read_manifest
 from .options import OPTIONS
 
@@ -22,21 +22,17 @@ LEAST_MINUTES = 0.01
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    resume = commands.add_parser(
-        "resume",
-        help="go on with a run of droplet-ms tune",
-        description="Go on with the last droplet-ms tune of a directory, with its options, and "
-        "what is left of its minutes and trials. No schedule is measured again. Minutes and trials "
-        "that are given here count for all runs together.",
-    )
+    resume = command(commands, "resume", _run, "go on with a run of droplet-ms tune")
     resume.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
     for option in OPTIONS:
         if option.name in _OWN:
             option.add_to(resume, default=None)
-    resume.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Go on with the last droplet-ms tune of a directory, with its options, and what is left of
+    its minutes and trials. No schedule is measured again. Minutes and trials that are given here
+    count for all runs together."""
     try:
         manifest = read_manifest(options.work_dir)
         kept = _kept(manifest.options, Path(options.work_dir) / FILE)

@@ -4,17 +4,13 @@
 import argparse
 from typing import Any
 
-from .arguments import fail, port, positive
+from .arguments import command, fail, port, positive
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    serve = commands.add_parser(
-        "serve",
-        help="let droplet-ms tune --tracker measure on this machine",
-        description="Run TVM's RPC server until Ctrl-C, so that it outlives kernels that crash. It "
-        "runs whatever it is sent, for everyone who reaches its port: use it in trusted networks "
-        "only.",
+    serve = command(
+        commands, "serve", _run, "let droplet-ms tune --tracker measure on this machine"
     )
     serve.add_argument("--tracker", required=True, metavar="HOST:PORT", help="TVM's RPC tracker")
     serve.add_argument("--key", required=True, help="the key to register under")
@@ -28,10 +24,11 @@ def add_command(commands: Any) -> None:
     serve.add_argument(
         "--threads", type=positive, help="the most threads of kernels (default: TVM's choice)"
     )
-    serve.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Run TVM's RPC server until Ctrl-C, so that it outlives kernels that crash. It runs whatever
+    it is sent, for everyone who reaches its port: use it in trusted networks only."""
     from ..measure.fleet.serve import serve
 
     def tell(address: str) -> None:

@@ -10,7 +10,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from ..display.tables import align
-from .arguments import add_trust, fail, positive
+from .arguments import add_trust, command, fail, positive
 
 if TYPE_CHECKING:
     from tvm.target import Target
@@ -38,12 +38,8 @@ def add_command(commands: Any) -> None:
 
 
 def _add_build(actions: Any) -> None:
-    build = actions.add_parser(
-        "build",
-        help="enumerate the schedules of a workload, build and time them all",
-        description="Enumerate the schedules of a workload's design space, build them all, check "
-        "their outputs, and time each in several passes over the whole space. The same command "
-        "resumes an interrupted build. Keep the machine idle meanwhile.",
+    build = command(
+        actions, "build", _build, "enumerate the schedules of a workload, build and time them all"
     )
     build.add_argument(
         "workload", help="a workload of the package, or package.module:function; `list` lists them"
@@ -65,17 +61,14 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "--keep", action="store_true", help="keep the builds, to be able to add passes later"
     )
-    build.set_defaults(run=_build)
 
 
 def _add_sample(actions: Any) -> None:
-    sample = actions.add_parser(
+    sample = command(
+        actions,
         "sample",
-        help="time some schedules of workloads as training data for a cost model",
-        description="Build and time some schedules of each workload's design space, half of them "
-        "at random and half near the best, and write one file per workload for `droplet-ms "
-        "space features`. The same command resumes an interrupted run. Keep the machine idle "
-        "meanwhile.",
+        _sample,
+        "time some schedules of workloads as training data for a cost model",
     )
     sample.add_argument(
         "workloads",
@@ -108,28 +101,21 @@ def _add_sample(actions: Any) -> None:
     sample.add_argument(
         "--out", type=Path, default=Path("."), help="output directory (default: the current one)"
     )
-    sample.set_defaults(run=_sample)
 
 
 def _add_show(actions: Any) -> None:
-    show = actions.add_parser(
-        "show",
-        help="print statistics of a space",
-        description="Print the size, the failures, the times and the noise of spaces.",
-    )
+    show = command(actions, "show", _show, "print statistics of a space")
     show.add_argument(
         "spaces", nargs="*", help="files, or names of the package's spaces (default: all of those)"
     )
-    show.set_defaults(run=_show)
 
 
 def _add_features(actions: Any) -> None:
-    features = actions.add_parser(
+    features = command(
+        actions,
         "features",
-        help="write the features and times of measured schedules as training data for a cost model",
-        description="Replay the measured schedules of spaces and samples, and write the features "
-        "and the measured times of each workload to a file that `droplet-ms pretrain` reads. A "
-        "file that is up to date is kept.",
+        _features,
+        "write the features and times of measured schedules as training data for a cost model",
     )
     features.add_argument(
         "spaces",
@@ -145,10 +131,12 @@ def _add_features(actions: Any) -> None:
         help="kind of model to train on the features (default: %(default)s)",
     )
     add_trust(features)
-    features.set_defaults(run=_features)
 
 
 def _build(options: argparse.Namespace) -> int:
+    """Enumerate the schedules of a workload's design space, build them all, check their outputs,
+    and time each in several passes over the whole space. The same command resumes an interrupted
+    build. Keep the machine idle meanwhile."""
     from ..bench.definition import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
     from ..bench.work_directory import CollectionError, remove
@@ -194,6 +182,9 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _sample(options: argparse.Namespace) -> int:
+    """Build and time some schedules of each workload's design space, half of them at random and
+    half near the best, and write one file per workload for `droplet-ms space features`. The same
+    command resumes an interrupted run. Keep the machine idle meanwhile."""
     if options.workloads == ["list"]:
         from ..bench.definition import SAMPLED
 
@@ -269,6 +260,7 @@ def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -
 
 
 def _show(options: argparse.Namespace) -> int:
+    """Print the size, the failures, the times and the noise of spaces."""
     from ..bench.library import find_space, shipped_spaces
     from ..bench.space import Space, SpaceError
 
@@ -334,6 +326,9 @@ def _describe(space: "Space") -> str:
 
 
 def _features(options: argparse.Namespace) -> int:
+    """Replay the measured schedules of spaces and samples, and write the features and the measured
+    times of each workload to a file that `droplet-ms pretrain` reads. A file that is up to date is
+    kept."""
     from ..bench.definition import UnknownDefinitionError, trust
     from ..bench.library import find_space, shipped_training_files
     from ..bench.space import SpaceError

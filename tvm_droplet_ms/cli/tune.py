@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..session.one_writer import SecondWriterError, only_writer
-from .arguments import StandardError, concerns, ending_at_once, fail
+from .arguments import StandardError, command, concerns, ending_at_once, fail
 from .kernel import hand_over, tune_one
 from .manifest import ManifestError, run_kept
 from .options import OPTIONS, OptionError, arguments_of, check_options, is_kernel, read_inputs
@@ -39,14 +39,7 @@ class Spent:
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    tune = commands.add_parser(
-        "tune",
-        help="tune a whole model, or a kernel, for this machine",
-        description="Tune an ONNX model, an exported PyTorch program, or a single kernel for this "
-        "machine's CPU, a kernel for its GPU too. Of a model there is a complete executable "
-        "before the first measurement. Ctrl-C ends the tuning and keeps the best so far. The "
-        "outputs are checked against those of the untouched model or kernel.",
-    )
+    tune = command(commands, "tune", _run, "tune a whole model, or a kernel, for this machine")
     tune.add_argument(
         "model",
         help="a model: a file .onnx, or .pt2 of torch.export.save; or a kernel: a workload of the "
@@ -55,10 +48,13 @@ def add_command(commands: Any) -> None:
     )
     for option in OPTIONS:
         option.add_to(tune)
-    tune.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Tune an ONNX model, an exported PyTorch program, or a single kernel for this machine's CPU,
+    a kernel for its GPU too. Of a model there is a complete executable before the first
+    measurement. Ctrl-C ends the tuning and keeps the best so far. The outputs are checked against
+    those of the untouched model or kernel."""
     return run(options, options.minutes)
 
 

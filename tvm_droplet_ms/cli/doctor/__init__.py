@@ -5,17 +5,13 @@ import argparse
 import json
 from typing import Any
 
-from ..arguments import fail
+from ..arguments import command, fail
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what may go wrong on this machine, or in a work directory",
-        description="Examine this machine, and the directory of a run: versions, compiler, "
-        "threads, noise, disk, lock, lines and target, each with what to do. The status is 1 where "
-        "tuning does not work.",
+    doctor = command(
+        commands, "doctor", _run, "say what may go wrong on this machine, or in a work directory"
     )
     doctor.add_argument("work_dir", nargs="?", help="the directory of a run")
     doctor.add_argument(
@@ -24,10 +20,11 @@ def add_command(commands: Any) -> None:
         help="cut off torn last lines, and move damaged records to a file",
     )
     doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
-    doctor.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Examine this machine, and the directory of a run: versions, compiler, threads, noise, disk,
+    lock, lines and target, each with what to do. The status is 1 where tuning does not work."""
     if options.repair and options.work_dir is None:
         return fail("doctor", "--repair mends the directory of a run: name it")
     from .machine import examine_machine

@@ -6,24 +6,20 @@ import json
 import os
 from typing import Any
 
-from ..arguments import concerns, fail
+from ..arguments import command, concerns, fail
 
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    report = commands.add_parser(
-        "report",
-        help="write a page about a run",
-        description="Write one self-contained HTML page about a work directory, and its numbers as "
-        "JSON beside it: convergence, failures, and what each decision was worth.",
-    )
+    report = command(commands, "report", _run, "write a page about a run")
     report.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
     report.add_argument("--out", help="the page (default: report.html in WORK_DIR)")
     report.add_argument("--json", action="store_true", help="print the paths as JSON")
-    report.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Write one self-contained HTML page about a work directory, and its numbers as JSON beside
+    it: convergence, failures, and what each decision was worth."""
     from .history import ReportError
     from .page import write_report
 
