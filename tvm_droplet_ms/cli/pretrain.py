@@ -18,7 +18,7 @@ _TRAINED_BY = {
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    command = command(
+    pretrain = command(
         commands, "pretrain", _pretrain, "train a cost model from the databases of earlier runs"
     )
     pretrain.add_argument(
