@@ -12,8 +12,8 @@ from tvm.ir import IRModule, save_json
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms.cli import main
-from tvm_droplet_ms.cli.kernel import find_kernel
 from tvm_droplet_ms.cli.options import is_kernel
+from tvm_droplet_ms.cli.tune import find_kernel
 
 
 def small_matmul():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cli import kernel, main, tune
+from tvm_droplet_ms.cli import main, tune
 from tvm_droplet_ms.cli.options import OptionError, read_inputs
 from tvm_droplet_ms.session.errors import ModelError
 
@@ -93,13 +93,13 @@ class Result:
 
 def test_the_result_is_printed_before_the_library_is_written(capsys):
     full = Result(OSError(28, "No space left on device"))
-    assert kernel.hand_over("the result", full, X_SO, Path("logs/kernel.so"), False) == 1
+    assert tune.hand_over("the result", full, X_SO, Path("logs/kernel.so"), False) == 1
     captured = capsys.readouterr()
     assert captured.out == "the result\n"
     assert captured.err.startswith("droplet-ms tune: error: --out 'x.so' could not be written: ")
     assert captured.err.endswith("; the library is in 'logs/kernel.so'\n")
     result = Result()
-    assert kernel.hand_over("the result", result, X_SO, Path("logs/kernel.so"), True) == 130
+    assert tune.hand_over("the result", result, X_SO, Path("logs/kernel.so"), True) == 130
     assert result.exported == ["x.so"]
 
 
@@ -114,7 +114,7 @@ def test_the_library_is_written_where_nobody_reads_the_result(monkeypatch):
     monkeypatch.setattr("sys.stdout", Closed())
     result = Result()
     with pytest.raises(BrokenPipeError):
-        kernel.hand_over("the result", result, X_SO, Path("kernel.so"), False)
+        tune.hand_over("the result", result, X_SO, Path("kernel.so"), False)
     assert result.exported == ["x.so"]
 
 

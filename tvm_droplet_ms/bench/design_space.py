@@ -2,7 +2,6 @@
 """A workload's design space: its points, and the candidates that TVM makes from them."""
 
 import random
-from typing import Any
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
@@ -13,7 +12,7 @@ from ..search_strategy.design_spaces import EncodedSpaces
 from ..search_strategy.drafting.launch_mask import LaunchMask
 from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
-from ..search_strategy.published.decisions import Decision, Sketch, SpacePoint
+from ..search_strategy.published.decisions import Sketch, SpacePoint
 from ..search_strategy.published.neighborhood import Point
 from .definition import context_of
 from .space import DecisionLayout, MeasuredPoint, SketchLayout, Space, SpaceError
@@ -76,24 +75,21 @@ class DesignSpace:
         """The decisions of a sketch and their limits, as data."""
         insts = self.trace((sketch, self.start(sketch))).insts
         return tuple(
-            _layout(decision, insts[decision.inst].attrs)
+            DecisionLayout(
+                decision.kind.name,
+                decision.start,
+                decision.length,
+                int(insts[decision.inst].attrs[1]) if decision.kind == PERFECT_TILE else -1,
+                tuple(map(float, insts[decision.inst].attrs[0]))
+                if decision.kind == CATEGORICAL
+                else (),
+            )
             for decision in self.sketches[sketch].decisions
         )
 
     def layouts(self) -> tuple[SketchLayout, ...]:
         """The layout of each sketch."""
         return tuple(map(self.layout, range(len(self.sketches))))
-
-
-def _layout(decision: Decision, attrs: Any) -> DecisionLayout:
-    kind = decision.kind
-    return DecisionLayout(
-        kind.name,
-        decision.start,
-        decision.length,
-        int(attrs[1]) if kind == PERFECT_TILE else -1,
-        tuple(map(float, attrs[0])) if kind == CATEGORICAL else (),
-    )
 
 
 def check_modules(space: Space) -> None:

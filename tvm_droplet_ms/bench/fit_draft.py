@@ -52,9 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 class DraftedSpace:
     """The symbols and the times of the modules of a measured space.
 
-    ``name``: the name of the space. ``symbols``: of shape ``(modules, SYMBOLS)``, float32; NaN if
-    the symbols of a key are unknown. ``secs``: the times of the modules in seconds, of shape
-    ``(modules,)``; infinity for failures.
+    ``symbols``: of shape ``(modules, SYMBOLS)``, float32; NaN if the symbols of a key are unknown.
+    ``secs``: the times of the modules in seconds, of shape ``(modules,)``; infinity for failures.
     """
 
     name: str

@@ -3,17 +3,13 @@
 
 from pathlib import Path
 
-DIRECTORY = Path(__file__).parent / "spaces"
-
-SAMPLES = Path(__file__).parent / "samples"
+DIRECTORY, SAMPLES = (Path(__file__).parent / name for name in ("spaces", "samples"))
 
 HELD_OUT = frozenset(
     {"conv1d", "conv2d_bn_relu", "conv2d_dilated", "dense_flat", "depthwise_stride2"}
 )
 """Held-out spaces. No setting of a strategy was chosen on them: they show whether settings chosen
 on the other spaces generalize."""
-
-_SUFFIXES = (".json", ".json.gz")
 
 
 def shipped_spaces() -> dict[str, Path]:
@@ -22,10 +18,7 @@ def shipped_spaces() -> dict[str, Path]:
 
 
 def shipped_samples() -> dict[str, Path]:
-    """Files of the package's samples by name, in alphabetical order.
-
-    A cost model learns from samples. A sample cannot be searched.
-    """
+    """Files of the package's samples by name: a cost model learns from them, none is searched."""
     return _files(SAMPLES)
 
 
@@ -40,9 +33,5 @@ def find_space(text: str) -> Path:
 
 
 def _files(directory: Path) -> dict[str, Path]:
-    files = {
-        path.name.removesuffix(suffix): path
-        for suffix in _SUFFIXES
-        for path in directory.glob(f"*{suffix}")
-    }
-    return dict(sorted(files.items()))
+    files = [*directory.glob("*.json"), *directory.glob("*.json.gz")]
+    return dict(sorted((path.name.partition(".json")[0], path) for path in files))

@@ -46,11 +46,6 @@ class Trial:
     best_estimate: float
     failure: str | None
 
-    @property
-    def times(self) -> tuple[float, float]:
-        """The reported time and the best estimate, in seconds."""
-        return self.secs, self.best_estimate
-
 
 class ReplayTable:
     """Answers the measurements of one tuning run of one task.
@@ -63,9 +58,8 @@ class ReplayTable:
 
     def __init__(self, space: Space, *, noisy: bool = False, seed: int = 0) -> None:
         check_modules(space)
-        self.space = space
+        self.space, self._noisy = space, noisy
         self.trials: list[Trial] = []
-        self._noisy = noisy
         self._generator = random.Random(seed)
         self._best = math.inf
 
@@ -115,10 +109,7 @@ class TableBuilder(PyBuilder):
         self._directory = tempfile.TemporaryDirectory(prefix="tvm_droplet_ms_")
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        """Look up a batch of modules.
-
-        Raises ``MissingModuleError`` if a closed space lacks a module.
-        """
+        """Look up a batch. Raises ``MissingModuleError`` if a closed space lacks a module."""
         return [self._result(build_input) for build_input in build_inputs]
 
     def _result(self, build_input: BuilderInput) -> BuilderResult:
@@ -145,11 +136,7 @@ class TableRunner(PyRunner):
                 result = RunnerResult(None, "the space records a failure of this module")
             else:
                 result = RunnerResult([float(secs) for secs in name.split(",")], None)
-            futures.append(PromptRunnerFuture(_done(result)))
+            done: Future[RunnerResult] = Future()
+            done.set_result(result)
+            futures.append(PromptRunnerFuture(done))
         return futures
-
-
-def _done(result: RunnerResult) -> "Future[RunnerResult]":
-    future: Future[RunnerResult] = Future()
-    future.set_result(result)
-    return future

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..session.archive import replacing
+
 MARKER = "task.json"
 """The file that names the task of a claimed directory."""
 
@@ -26,7 +28,17 @@ def claim(directory: Path, task: Mapping[str, str]) -> None:
     """
     marker = directory / MARKER
     if marker.exists():
-        _check_task(marker, task)
+        found = json.loads(marker.read_text())["task"]
+        different = [
+            f"{name} {found.get(name)!r}, expected {value!r}"
+            for name, value in task.items()
+            if found.get(name) != value
+        ]
+        if different:
+            raise CollectionError(
+                f"{directory} holds measurements of another task: {'; '.join(different)}; name "
+                "another work directory, or delete this one"
+            )
         return
     created = not directory.exists()
     if not created and (not directory.is_dir() or any(directory.iterdir())):
@@ -34,10 +46,8 @@ def claim(directory: Path, task: Mapping[str, str]) -> None:
             f"{directory} is not empty and was not made by this command; name a new or an empty "
             "directory as the work directory"
         )
-    directory.mkdir(parents=True, exist_ok=True)
-    partial = directory / f"{MARKER}.partial"
-    partial.write_text(json.dumps({"task": dict(task), "created": created}) + "\n")
-    partial.replace(marker)
+    with replacing(marker) as partial:
+        partial.write_text(json.dumps({"task": dict(task), "created": created}) + "\n")
 
 
 def remove(directory: Path) -> None:
@@ -69,17 +79,3 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         path.write_text(complete + "\n" if complete else "")
     for line in complete.splitlines():
         yield json.loads(line)
-
-
-def _check_task(marker: Path, task: Mapping[str, str]) -> None:
-    found = json.loads(marker.read_text())["task"]
-    different = [
-        f"{name} {found.get(name)!r}, expected {value!r}"
-        for name, value in task.items()
-        if found.get(name) != value
-    ]
-    if different:
-        raise CollectionError(
-            f"{marker.parent} holds measurements of another task: {'; '.join(different)}; name "
-            "another work directory, or delete this one"
-        )

@@ -3,7 +3,6 @@
 
 import argparse
 import errno
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -198,11 +197,3 @@ def concerns(error: OSError, path: str) -> bool:
         return False
     named, wanted = os.path.abspath(os.fsdecode(error.filename)), os.path.abspath(path)
     return named == wanted or named.startswith((wanted + os.sep, wanted + "."))
-
-
-class StandardError(logging.StreamHandler[Any]):
-    """Writes to the current ``sys.stderr``, which a live table replaces."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)

@@ -3,9 +3,9 @@
 
 import hashlib
 import json
-import math
 import re
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 
 from ...session.archive import replacing
@@ -48,8 +48,7 @@ class RunSettings:
     def file(self, directory: Path) -> Path:
         """File of the result: ``runs/<code>/<space>/<strategy>/<seed>.json``."""
         strategy = re.sub(r"[^\w.-]+", "-", self.strategy)
-        folder = directory / "runs" / self.code[:12] / self.space / strategy
-        return folder / f"{self.seed}.json"
+        return directory.joinpath("runs", self.code[:12], self.space, strategy, f"{self.seed}.json")
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,10 @@ class RunResult:
             "settings": asdict(self.settings),
             "error": self.error,
             "trials": [
-                [f"{trial.module:016x}", *map(_finite, trial.times), trial.failure]
-                for trial in self.trials
+                [f"{one.module:016x}", _finite(one.secs), _finite(one.best_estimate), one.failure]
+                for one in self.trials
             ],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             partial.write_text(json.dumps(content, allow_nan=False) + "\n")
 
@@ -103,8 +101,8 @@ def file_digest(path: Path) -> str:
 
 
 def _finite(secs: float) -> float | None:
-    return None if secs == math.inf else secs
+    return None if secs == inf else secs
 
 
 def _secs(value: float | None) -> float:
-    return math.inf if value is None else value
+    return inf if value is None else value
