@@ -3,6 +3,7 @@
 
 import random
 
+from tvm.ir import IRModule
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule import TuneContext
 
@@ -65,6 +66,13 @@ class DesignSpace:
     def realize(self, place: SpacePoint) -> Candidate | None:
         """Replay a point; None if a primitive or a postprocessor rejects it."""
         return self.replayer.replay(self.trace(place))
+
+    def module(self, place: SpacePoint) -> IRModule:
+        """The scheduled module of a point that has replayed before."""
+        candidate = self.realize(place)
+        if candidate is None:
+            raise ValueError(f"point {place} does not replay, and it did before")
+        return candidate.schedule.mod
 
     def draw(self, sketch: int) -> Candidate | None:
         """Let TVM sample all decisions of a sketch; None if they are rejected."""

@@ -2,7 +2,7 @@
 """Priors and drafts of a comparison, learned from all spaces except the run's own."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tvm_ffi import structural_hash
@@ -19,23 +19,19 @@ from .replay import load_space
 from .results import CompareError, file_digest
 
 Lesson = tuple[Path, Path]
-"""A space to learn from, and the path, without a suffix, of the file that caches its features."""
+"""A space to learn from, and the file that caches its features or symbols."""
 
 
-def _learn_prior(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
-    workloads = [read_space_once(file, kept.with_suffix(".npz")) for file, kept in lessons]
+_SOURCES = {"prior": LEARNING, "draft": DRAFTING}
+"""The sources that determine what is learned, by kind."""
+
+
+def _learn(kind: str, lessons: Sequence[Lesson], target: Target, out: Path) -> None:
+    if kind == "draft":
+        learn_draft([drafted_space_once(file, kept) for file, kept in lessons], out)
+        return
+    workloads = [read_space_once(file, kept) for file, kept in lessons]
     PretrainedModel.learn(workloads, target=target_text(target)).save(out)
-
-
-def _learn_draft(lessons: Sequence[Lesson], target: Target, out: Path) -> None:
-    spaces = [drafted_space_once(file, kept.with_suffix(".symbols.npz")) for file, kept in lessons]
-    learn_draft(spaces, out)
-
-
-_LEARNERS: Mapping[
-    str, tuple[Callable[[Sequence[Lesson], Target, Path], None], Sequence[str], str]
-] = {"prior": (_learn_prior, LEARNING, "model"), "draft": (_learn_draft, DRAFTING, "draft")}
-"""For each kind: the learning function, its source files, and the suffix of its output."""
 
 
 def learn_without_each(
@@ -56,11 +52,11 @@ def learn_without_each(
     Returns the file for each space in ``space_files``, by name. Raises ``CompareError`` if there is
     no other workload to learn from.
     """
-    learn, sources, suffix = _LEARNERS[kind]
+    suffix, kept = ("draft", ".symbols.npz") if kind == "draft" else ("model", ".npz")
     files = {load_space(file).name: file for file in [*others, *space_files]}
     digests = {name: file_digest(file) for name, file in files.items()}
     hashes = {name: _workload_hash(file) for name, file in files.items()}
-    code = source_digest(sources)[:12]
+    code = source_digest(_SOURCES[kind])[:12]
     learned = {}
     for file in space_files:
         name = load_space(file).name
@@ -74,8 +70,8 @@ def learn_without_each(
             features = directory / "features" / code
             features.mkdir(parents=True, exist_ok=True)
             model.parent.mkdir(parents=True, exist_ok=True)
-            lessons = [(files[other], features / digests[other]) for other in taught]
-            learn(lessons, Target(dict(load_space(file).target)), model)
+            lessons = [(files[other], features / f"{digests[other]}{kept}") for other in taught]
+            _learn(kind, lessons, Target(dict(load_space(file).target)), model)
         learned[name] = model
     return learned
 

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes measured spaces and samples: choose points, build, measure in passes, write the file."""
 
-from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...compat.versions import package_version
@@ -19,7 +18,7 @@ from ...session.work_dir import plain
 from ..definition import Definition
 from ..space import MeasuredPoint, Space
 from .collection import Collection, Progress
-from .enumeration import Enumeration, enumerate_space
+from .enumeration import enumerate_space
 from .sampling import SampleCollection
 
 PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
@@ -53,8 +52,10 @@ def build_space(
         definition.context(target, "replay-trace"),
         lambda done, total: progress("enumerating", done, total),
     )
-    modules = list(enumeration.modules)
-    collection.build({module: _maker(enumeration, module) for module in modules}, progress)
+    first = enumeration.modules
+    modules = list(first)
+    make = enumeration.design_space.module
+    collection.build({module: partial(make, place) for module, place in first.items()}, progress)
     collection.measure(modules, range(passes), progress)
     index = {module: i for i, module in enumerate(modules)}
     Space(
@@ -94,18 +95,6 @@ def build_sample(
         closed=False,
         origins=tuple(module.origin for module in modules),
     ).save(out)
-
-
-def _maker(enumeration: Enumeration, module: int) -> Callable[[], IRModule]:
-    """A function that makes a module of an enumeration again."""
-
-    def make() -> IRModule:
-        candidate = enumeration.design_space.realize(enumeration.modules[module])
-        if candidate is None:
-            raise RuntimeError(f"module {module:016x} replayed when enumerated, and does not now")
-        return candidate.schedule.mod
-
-    return make
 
 
 def _origin(definition: Definition, name: str, target: Target) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 
@@ -59,13 +58,6 @@ class Sampler:
         self.space = DesignSpace(context, seed)
         self.layouts = self.space.layouts()
         self._generator = random.Random(seed)
-
-    def module(self, place: SpacePoint) -> IRModule:
-        """The scheduled module of a previously drawn point."""
-        candidate = self.space.realize(place)
-        if candidate is None:
-            raise ValueError(f"point {place} does not replay, expected one that was drawn")
-        return candidate.schedule.mod
 
     def random(self) -> Drawn | None:
         """Draw a point by TVM's own sampling; None if it is rejected."""
@@ -166,7 +158,7 @@ class SampleCollection:
     def measure(self, passes: Sequence[int], progress: Progress) -> None:
         """Build all modules, and time each once per pass."""
         makers = {
-            name: partial(self.sampler.module, module.place)
+            name: partial(self.sampler.space.module, module.place)
             for name, module in self.modules.items()
         }
         self.measurements.build(makers, progress)
