@@ -19,10 +19,9 @@ import pytest
 from tile_spaces import make_space
 
 from tvm_droplet_ms.bench.compare import runs
-from tvm_droplet_ms.bench.compare.replay import replay
+from tvm_droplet_ms.bench.compare.replay import EXPERIMENTS, STRATEGIES, find_experiment, replay
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult, RunSettings
 from tvm_droplet_ms.bench.compare.runs import INTERRUPTED, Rules, plan, run_compare
-from tvm_droplet_ms.bench.compare.strategies import EXPERIMENTS, STRATEGIES, find_experiment
 from tvm_droplet_ms.bench.source_digest import DRAFTING, PACKAGE, REPLAYING, TUNING, source_digest
 from tvm_droplet_ms.bench.space import MeasuredModule, MeasuredPoint, Space
 from tvm_droplet_ms.bench.table import Trial

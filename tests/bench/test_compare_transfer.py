@@ -16,9 +16,9 @@ from tile_spaces import ROWS, definition_of, made_up_secs, make_space, tiled
 from tvm.s_tir.meta_schedule import MeasureCandidate
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.bench.compare import transfer
+from tvm_droplet_ms.bench.compare.replay import find_experiment
 from tvm_droplet_ms.bench.compare.results import CompareError, RunResult
 from tvm_droplet_ms.bench.compare.runs import Rules, run_compare
-from tvm_droplet_ms.bench.compare.strategies import find_experiment
 from tvm_droplet_ms.bench.compare.transfer import learn_without_each
 from tvm_droplet_ms.bench.fit_draft import drafted_space
 from tvm_droplet_ms.bench.source_digest import REPLAYING, source_digest

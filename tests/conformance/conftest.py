@@ -3,7 +3,7 @@
 
 import pytest
 
-from .strategies import STRATEGIES, Case
+from .replay import STRATEGIES, Case
 
 
 @pytest.fixture(params=STRATEGIES, ids=lambda case: case.name)

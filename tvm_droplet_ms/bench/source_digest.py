@@ -29,7 +29,6 @@ REPLAYING = (
     "bench/definition.py",
     "bench/layers.py",
     "bench/compare/replay.py",
-    "bench/compare/strategies.py",
     "bench/compare/transfer.py",
 )
 """Sources that determine a replayed run."""

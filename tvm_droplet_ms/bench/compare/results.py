@@ -25,7 +25,7 @@ class RunSettings:
 
     - ``space``: the name of the space.
     - ``space_digest``: the SHA-256 of its file.
-    - ``strategy``: one of ``strategies.STRATEGIES``.
+    - ``strategy``: one of ``replay.STRATEGIES``.
     - ``seed``: seeds the search, the cost model and the noise.
     - ``trials``: maximum number of measurements.
     - ``num_trials_per_iter``: maximum number of measurements in a batch.

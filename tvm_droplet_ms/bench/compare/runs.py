@@ -14,9 +14,8 @@ from ...measure import TaskFailed, WorkerPool, available_cpus, fast_start
 from ..definition import trust, trusted
 from ..source_digest import REPLAYING, source_digest
 from ..space import SpaceError
-from .replay import load_space, replay
+from .replay import STRATEGIES, Learned, find_experiment, load_space, replay
 from .results import CompareError, RunResult, RunSettings, file_digest
-from .strategies import STRATEGIES, Learned, find_experiment
 from .tables import Comparison, format_report
 from .transfer import learn_without_each
 
@@ -77,7 +76,7 @@ def run_compare(
     comparison with more spaces, strategies or seeds adds to the results. Results belong to the code
     that made them (``source_digest``). Results of other code are kept but not used.
 
-    - ``strategies``: names of strategies; empty for all of ``strategies.STRATEGIES``.
+    - ``strategies``: names of strategies; empty for all of ``replay.STRATEGIES``.
     - ``directory``: directory of the results: a file for each run, and ``tables.md``.
     - ``workers``: the number of processes; None for the number of available CPUs.
     - ``timeout_secs``: time limit of one run, in seconds.
