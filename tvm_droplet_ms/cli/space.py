@@ -3,12 +3,13 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from ..bench.work_directory import CollectionError, remove
 from ..display.tables import align
 from .arguments import add_trust, command, fail, positive
 
@@ -139,65 +140,66 @@ def _build(options: argparse.Namespace) -> int:
     build. Keep the machine idle meanwhile."""
     from ..bench.definition import DEFINITIONS, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_space
-    from ..bench.work_directory import CollectionError, remove
-    from ..display.terminal import console_steps
     from ..host import host_target
     from ..measure import fast_start
 
     if options.workload == "list":
-        for name, make in DEFINITIONS.items():
-            if not make().is_whole:
-                print(f"{name}: {make().description}")
-        return 0
+        return _list({name: make for name, make in DEFINITIONS.items() if not make().is_whole})
     fast_start()
     try:
         definition = find_definition(options.workload)
-        if definition.is_whole:
-            return fail(
-                "space",
-                f"{definition.name} is MetaSchedule's whole space, which is too large to "
-                "enumerate; measure a sample of it with: droplet-ms space sample "
-                f"{options.workload}",
-            )
-        out: Path = options.out or Path(f"{definition.name}.json.gz")
-        if not out.parent.is_dir():
-            return fail("space", f"{out.parent} is no directory")
-        directory = options.work_dir or out.with_name(out.name + ".work")
-        with console_steps(definition.name) as progress:
-            build_space(
-                definition,
-                options.workload,
-                host_target(),
-                directory,
-                out,
-                passes=options.passes,
-                progress=progress,
-            )
-    except (UnknownDefinitionError, CollectionError) as error:
+    except UnknownDefinitionError as error:
         return fail("space", error)
-    if not options.keep:
+    if definition.is_whole:
+        return fail(
+            "space",
+            f"{definition.name} is MetaSchedule's whole space, which is too large to "
+            "enumerate; measure a sample of it with: droplet-ms space sample "
+            f"{options.workload}",
+        )
+    out: Path = options.out or Path(f"{definition.name}.json.gz")
+    if not out.parent.is_dir():
+        return fail("space", f"{out.parent} is no directory")
+    directory = options.work_dir or out.with_name(out.name + ".work")
+    build = partial(build_space, definition, options.workload, host_target(), passes=options.passes)
+    try:
+        _write(definition.name, build, directory, out, keep=options.keep)
+    except CollectionError as error:
+        return fail("space", error)
+    return 0
+
+
+def _list(definitions: "Mapping[str, Callable[[], Definition]]") -> int:
+    for name, make in definitions.items():
+        print(f"{name}: {make().description}")
+    return 0
+
+
+def _write(
+    name: str, make: Callable[..., object], directory: Path, out: Path, *, keep: bool = False
+) -> None:
+    """Make a space or a sample in a directory, which is removed unless `keep`, and its file."""
+    from ..display.terminal import console_steps
+
+    with console_steps(name) as progress:
+        make(directory=directory, out=out, progress=progress)
+    if not keep:
         remove(directory)
     print(f"wrote {out}")
-    return 0
 
 
 def _sample(options: argparse.Namespace) -> int:
     """Build and time some schedules of each workload's design space, half of them at random and
     half near the best, and write one file per workload for `droplet-ms space features`. The same
     command resumes an interrupted run. Keep the machine idle meanwhile."""
-    if options.workloads == ["list"]:
-        from ..bench.definition import SAMPLED
-
-        for name, make in SAMPLED.items():
-            print(f"{name}: {make().description}")
-        return 0
-    from ..measure import fast_start
-
-    fast_start()
-    from ..bench.definition import UnknownDefinitionError, find_definition
+    from ..bench.definition import SAMPLED, UnknownDefinitionError, find_definition
     from ..bench.making.building import build_sample
+    from ..measure import fast_start
     from ..session.errors import ModelError
 
+    if options.workloads == ["list"]:
+        return _list(SAMPLED)
+    fast_start()
     try:
         definitions = {name: find_definition(name) for name in options.workloads}
         target = _target(options.target, options.mcpu)
@@ -206,31 +208,19 @@ def _sample(options: argparse.Namespace) -> int:
         return fail("space", error)
     status = 0
     for name, definition in definitions.items():
+        out = options.out / f"{definition.name}.json.gz"
+        if out.exists():
+            print(f"{out} is there already")
+            continue
+        out.parent.mkdir(parents=True, exist_ok=True)
         sample = partial(
             build_sample, definition, name, target, points=options.points, passes=options.passes
         )
-        status |= _write_once(options.out / f"{definition.name}.json.gz", name, sample)
+        try:
+            _write(name, sample, out.with_name(out.name + ".work"), out)
+        except CollectionError as error:
+            status = fail("space", f"{name}: {error}")
     return status
-
-
-def _write_once(out: Path, name: str, sample: Callable[..., object]) -> int:
-    """Make a sample if its file is missing, and return the exit status."""
-    from ..bench.work_directory import CollectionError, remove
-    from ..display.terminal import console_steps
-
-    if out.exists():
-        print(f"{out} is there already")
-        return 0
-    out.parent.mkdir(parents=True, exist_ok=True)
-    directory = out.with_name(out.name + ".work")
-    try:
-        with console_steps(name) as progress:
-            sample(directory=directory, out=out, progress=progress)
-    except CollectionError as error:
-        return fail("space", f"{name}: {error}")
-    remove(directory)
-    print(f"wrote {out}")
-    return 0
 
 
 def _target(given: str | None, mcpu: str | None) -> "Target":
