@@ -8,83 +8,56 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ..session.stop import handling
 
+T = TypeVar("T")
+
 MOST = 2**31 - 1
 """The largest integer that TVM accepts as a count or a seed."""
+
+
+def _told(parse: Callable[[str], T], expected: str) -> Callable[[str], T]:
+    """Make the ``type=`` of an argument. ``expected``: end of the message for a ``ValueError``."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} {expected}") from None
+
+    return read
+
+
+def _within(value: T, is_right: bool) -> T:
+    if not is_right:
+        raise ValueError
+    return value
 
 
 def whole(least: int, expected: str, most: int = MOST) -> Callable[[str], int]:
     """Make a parser of integers from `least` to `most`. ``expected``: end of the error message."""
 
     def parse(text: str) -> int:
-        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
-        if not is_number or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} {expected}")
-        return int(text)
+        _within(text, text.isascii() and text.isdigit() and len(text) <= len(str(MOST)))
+        return _within(int(text), least <= int(text) <= most)
 
-    return parse
+    return _told(parse, expected)
 
 
-positive = whole(1, f"is not a positive integer up to {MOST}")
-port = whole(1, "is no port: expected an integer from 1 to 65535", 65535)
-seed = whole(0, f"is no seed: expected an integer to {MOST}")
-trials = whole(0, f"is not a number of trials: expected an integer from 0 to {MOST}")
+def _positive(text: str) -> float:
+    return _within(float(text), 0.0 < float(text) < float("inf"))
 
 
-def minutes(text: str) -> float:
-    """Parse a positive number of minutes. For ``type=`` of an argument."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
-    return number
-
-
-def stop_gain(text: str) -> float | str | None:
-    """Parse "auto", "none" or a share from 0 to 1. For ``type=`` of an argument."""
+def _share(text: str) -> float | str | None:
     if text in ("auto", "none"):
         return text if text == "auto" else None
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not auto, none or a share from 0 to 1, such as 0.005"
-        )
-    return share
-
-
-def _named(
-    parse: Callable[[str], Any], separator: str, expected: str
-) -> Callable[[str], tuple[str, Any]]:
-    """Make a parser of a name and a value, "name=value", or a list of values with a separator.
-
-    ``expected``: end of the error message.
-    """
-
-    def read(text: str) -> tuple[str, Any]:
-        name, equals, written = text.rpartition("=")
-        try:
-            values = [parse(each) for each in written.split(separator)]
-        except ValueError:
-            values = []
-        if not name or not equals or not values:
-            raise argparse.ArgumentTypeError(f"{text!r} {expected}")
-        return name, values[0] if len(values) == 1 else values
-
-    return read
+    return _within(float(text), 0.0 <= float(text) <= 1.0)
 
 
 def _extent(text: str) -> int:
-    if int(text) < 0:
-        raise ValueError
-    return int(text)
+    return _within(int(text), int(text) >= 0)
 
 
 def _extents(text: str) -> tuple[int, ...]:
@@ -98,43 +71,44 @@ def _number(text: str) -> float | int:
         return float(text)
 
 
-def _word(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
+def _named(parse: Callable[[str], Any], separator: str) -> Callable[[str], tuple[str, Any]]:
+    """Make a parser of "name=value", or of a name and a list of values with a separator."""
+
+    def read(text: str) -> tuple[str, Any]:
+        name, equals, written = text.rpartition("=")
+        values = [parse(each) for each in written.split(separator)]
+        return _within(name, bool(name and equals)), values[0] if len(values) == 1 else values
+
+    return read
 
 
 _SEVERAL = "or several with | between them"
 
-shape = _named(
-    _extents, "|", f"is no shape: expected a name and extents, such as x=1,3,224,224, {_SEVERAL}"
+positive = whole(1, f"is not a positive integer up to {MOST}")
+port = whole(1, "is no port: expected an integer from 1 to 65535", 65535)
+seed = whole(0, f"is no seed: expected an integer to {MOST}")
+trials = whole(0, f"is not a number of trials: expected an integer from 0 to {MOST}")
+minutes = _told(_positive, "is not a positive number of minutes")
+stop_gain = _told(_share, "is not auto, none or a share from 0 to 1, such as 0.005")
+shape = _told(
+    _named(_extents, "|"),
+    f"is no shape: expected a name and extents, such as x=1,3,224,224, {_SEVERAL}",
 )
-dim = _named(
-    _extent,
-    "|",
+dim = _told(
+    _named(lambda extent: _within(int(extent), extent.isdecimal()), "|"),
     f"is no extent: expected a name and a whole number, such as width=320, {_SEVERAL}",
 )
-constant = _named(
-    _number, ",", "is no value of an input: expected a name and numbers, such as sr=16000"
+constant = _told(
+    _named(_number, ","), "is no value of an input: expected a name and numbers, such as sr=16000"
 )
-in_place = _named(
-    _word,
-    "=",
+in_place = _told(
+    _named(lambda output: _within(output, bool(output)), "="),
     "is no pair of an input and an output: expected two names, such as past_key_values.*=present.*",
 )
-
-
-def shares(text: str) -> list[float]:
-    """Parse the shares of several shapes, "3,1". For ``type=`` of an argument."""
-    try:
-        parsed = [float(each) for each in text.split(",")]
-    except ValueError:
-        parsed = []
-    if not parsed or not all(0 < share < float("inf") for share in parsed):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} are no shares: expected a positive number for each shape, such as 3,1"
-        )
-    return parsed
+shares = _told(
+    lambda text: [_positive(each) for each in text.split(",")],
+    "are no shares: expected a positive number for each shape, such as 3,1",
+)
 
 
 def command(
