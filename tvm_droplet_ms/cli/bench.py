@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
-from .arguments import fail, positive
+from .arguments import command, fail, positive
 from .run import add_inputs, read_inputs
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ _THROUGHPUT_SECS = 2.0
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    bench = commands.add_parser(
-        "bench",
-        help="time a tuned model, beside other programs",
-        description="Time a library that `droplet-ms tune` wrote, in turns with other programs on "
-        "the same inputs: the median and quartiles of single runs.",
-    )
+    bench = command(commands, "bench", _run, "time a tuned model, beside other programs")
     bench.add_argument("model", metavar="MODEL.so", help="the library of a tuned model")
     bench.add_argument(
         "--against",
@@ -55,10 +50,11 @@ def add_command(commands: Any) -> None:
         help="also the throughput of 1, 2, 4, ... up to N processes",
     )
     bench.add_argument("--json", action="store_true", help="print the times as JSON")
-    bench.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Time a library that `droplet-ms tune` wrote, in turns with other programs on the same
+    inputs: the median and quartiles of single runs."""
     from ..runtime import InferenceSession, SessionError
 
     try:

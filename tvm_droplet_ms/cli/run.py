@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import fail, positive
+from .arguments import command, fail, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    run = commands.add_parser(
-        "run",
-        help="run a tuned model on arrays",
-        description="Run a library that `droplet-ms tune` wrote, and write each output as "
-        "NAME.npy. Without --input, print the inputs and outputs.",
-    )
+    run = command(commands, "run", _run, "run a tuned model on arrays")
     run.add_argument("model", metavar="MODEL.so", help="the library of a tuned model")
     add_inputs(run)
     run.add_argument("--out", default=".", metavar="DIR", help="where to write (default: here)")
-    run.set_defaults(run=_run)
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +36,8 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Run a library that `droplet-ms tune` wrote, and write each output as NAME.npy. Without
+    --input, print the inputs and outputs."""
     from ..runtime import InferenceSession, SessionError
 
     try:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ..arguments import concerns, fail
+from ..arguments import command, concerns, fail
 
 _HERE = Path(__file__).parent
 _RUNTIME = _HERE.parents[1] / "runtime"
@@ -18,19 +18,14 @@ _FILES = ("droplet_model.h", "main.cc", "CMakeLists.txt", "Dockerfile", "main.py
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser's subcommands; it sets ``run`` to the function to call."""
-    bundle = commands.add_parser(
-        "bundle",
-        help="collect what a server needs to run a tuned model",
-        description="Write a directory with a tuned model, TVM's two runtime libraries, a Python "
-        "module, and a C++ header, each with an example. It needs no compiler and no other part "
-        "of this package.",
-    )
+    bundle = command(commands, "bundle", _run, "collect what a server needs to run a tuned model")
     bundle.add_argument("model", metavar="MODEL.so", help="the library of a tuned model")
     bundle.add_argument("--out", required=True, metavar="DIR", help="the new directory")
-    bundle.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Write a directory with a tuned model, TVM's two runtime libraries, a Python module, and a
+    C++ header, each with an example. It needs no compiler and no other part of this package."""
     from ...runtime import SessionError
 
     try:
