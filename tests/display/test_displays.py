@@ -33,9 +33,9 @@ from tvm_droplet_ms.display import (
     callback,
 )
 from tvm_droplet_ms.display.callback import failure_kind
+from tvm_droplet_ms.display.live import MOST_TASKS, LiveDisplay, table_of
 from tvm_droplet_ms.display.phases import followed_phases, quiet_tvm
 from tvm_droplet_ms.display.state import shortened, shown_us
-from tvm_droplet_ms.display.terminal import MOST_TASKS, LiveDisplay, table_of
 from tvm_droplet_ms.search_strategy.log import SearchProgress
 from tvm_droplet_ms.search_strategy.logger import logger
 

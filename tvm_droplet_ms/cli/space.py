@@ -179,7 +179,7 @@ def _write(
     name: str, make: Callable[..., object], directory: Path, out: Path, *, keep: bool = False
 ) -> None:
     """Make a space or a sample in a directory, which is removed unless `keep`, and its file."""
-    from ..display.terminal import console_steps
+    from ..display.displays import console_steps
 
     with console_steps(name) as progress:
         make(directory=directory, out=out, progress=progress)

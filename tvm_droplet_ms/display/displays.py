@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Displays of a run: lines, JSON lines, none. Imports no TVM."""
+"""Displays of a run, and of the steps of a command: lines, JSON lines, none. Imports no TVM."""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from .state import RunState, TaskState, sentence
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 EVENTS = "progress.jsonl"
 """The name of the work directory's file with one JSON line per batch."""
@@ -120,7 +126,66 @@ def on_standard_error(line: str) -> None:
 def console_display() -> Display:
     """A table that updates in place if standard error is a terminal; otherwise lines."""
     if sys.stderr.isatty():
-        from .terminal import LiveDisplay
+        from .live import LiveDisplay
 
         return LiveDisplay()
     return LineDisplay(on_standard_error)
+
+
+Steps = Callable[[str, int, int], None]
+"""Called with the name of a step, the number of items done, and their total."""
+
+
+@contextmanager
+def console_steps(name: str, every_secs: float = EVERY_SECS) -> Iterator[Steps]:
+    """Show each step and its remaining time on standard error: bars on a terminal, else lines.
+
+    ``name``: the subject of the command. ``every_secs``: minimum seconds between two lines if
+    standard error is not a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield _lines(name, every_secs)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # This thread draws the bars, because a separate thread would be copied into forked processes.
+    bars = Bars(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False)
+    with bars:
+        yield _steps_of(bars, name)
+
+
+def _steps_of(bars: "Bars", name: str) -> Steps:
+    tasks: dict[str, TaskID] = {}
+
+    def show(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bars.add_task(f"{name}: {what}", total=total)
+        bars.update(tasks[what], completed=done)
+        bars.refresh()
+
+    return show
+
+
+def _lines(name: str, every_secs: float) -> Steps:
+    started: dict[str, float] = {}
+    last = -every_secs
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        first = started.setdefault(what, now)
+        if done < total and now - last < every_secs:
+            return
+        last = now
+        left = (now - first) / done * (total - done) if done else 0.0
+        on_standard_error(f"{name}: {what} {done}/{total}, {left:.0f} s left")
+
+    return show

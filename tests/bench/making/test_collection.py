@@ -20,7 +20,7 @@ from tvm_droplet_ms.bench.making.collection import Collection
 from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.work_directory import CollectionError
-from tvm_droplet_ms.display.terminal import console_steps
+from tvm_droplet_ms.display.displays import console_steps
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import BuildStats, Failure, TaskFailed, fast_start
 

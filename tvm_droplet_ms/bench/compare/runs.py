@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ...display.displays import on_standard_error
-from ...display.terminal import console_steps
+from ...display.displays import console_steps, on_standard_error
 from ...measure import TaskFailed, WorkerPool, available_cpus, fast_start
 from ..definition import trust, trusted
 from ..source_digest import REPLAYING, source_digest
