@@ -27,7 +27,7 @@ from tvm_droplet_ms.measure.prefetch.prefetch_weights import PrefetchWeights
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.threads import set_worker_threads
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
-from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.run_context import PhaseTimer
 from tvm_droplet_ms.tuning.schedules import best_records
 
 _UNLIMITED = 2**30
@@ -50,7 +50,7 @@ def tune_with_tvm(
     """
     set_worker_threads(threads)
     target = cpu_target("auto", threads)
-    parts = Parts()
+    parts = PhaseTimer()
     with parts("import"):
         mod = import_model(model).mod
     os.makedirs(work_dir, exist_ok=True)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX models as they come: imported, right, and refused in one sentence."""
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -21,11 +23,11 @@ from tvm_droplet_ms.frontends.onnx.operators import operands
 from tvm_droplet_ms.frontends.onnx.reference import onnx_runtime
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning.agreement import Agreement
 from tvm_droplet_ms.tuning.check.output_check import make_check
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.run_context import PhaseTimer
 
 pytest.importorskip("onnxruntime")
 
@@ -460,13 +462,15 @@ def test_a_wrong_import_names_its_node_and_blames_no_pass(monkeypatch):
     imported = import_model(resized())
     check = make_check(imported, TARGET, 1e-4, 0)
     kernels, notes = ModelKernels(imported.mod, TARGET, MemoryDatabase()), []
-    agreement = Agreement(imported.mod, [], check, Parts(), notes.append, locate=imported.locate)
+    context = SimpleNamespace(phases=PhaseTimer(), note=notes.append)
+    tuner = SimpleNamespace(context=context, kernels=lambda _: kernels, pick=lambda *_: None)
+    agreement = Agreement(imported, [], check, tuner)
     message = (
         r"TVM's import of the model computes something else than ONNX Runtime, first at .*"
         r"'enlarge' \(Resize\): the outputs differ by .* before anything is tuned"
     )
     with pytest.raises(ModelError, match=message):
-        agreement.first(lambda _: (imported.mod, kernels), StopRequest())
+        agreement.first(StopRequest())
     assert not notes
 
 

@@ -15,6 +15,8 @@ from tvm_droplet_ms.model.shared_constants import share_constants
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
 
 HOST = Target({"kind": "llvm", "num-cores": 1})
 TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
@@ -123,7 +125,8 @@ def test_a_library_has_a_shared_weight_once(are_equal, tmp_path):
     values = generator.standard_normal((1 if are_equal else steps, size)).astype("float32")
     mod = recurrent([relax.const(values[step % len(values)]) for step in range(steps)], size)
     kernels = ModelKernels(prepare_graph()(mod), HOST, MemoryDatabase())
-    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), 0)
+    rates = MachineRates(100e9, (1000,), (10e9,))
+    kernels.picks = pick_schedules(kernels.tasks, rates, warm_start=WarmStart())
     # Without a schedule that packs the weight the test would say nothing.
     assert kernels.schedules().get_all_tuning_records()
     assert "layout_rewrite_preproc" in str(kernels.schedules().get_all_tuning_records()[0].trace)

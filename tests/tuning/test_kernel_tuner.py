@@ -11,8 +11,8 @@ from tvm.target import Target
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning import kernel_tuner
 from tvm_droplet_ms.tuning.budget.tuning_run import in_whole_batches
-from tvm_droplet_ms.tuning.experience.strategy import Experience
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
 from tvm_droplet_ms.tuning.picks.picks import FirstPicks
 from tvm_droplet_ms.tuning.run_context import RunContext
 
@@ -53,9 +53,9 @@ def log(monkeypatch):
     return log
 
 
-def tuner(tmp_path, **options):
-    context = RunContext(TARGET, 1, tmp_path, experience=Experience(prior=None, known=None))
-    return KernelTuner(context, MemoryDatabase(), **options)
+def tuner(tmp_path):
+    context = RunContext(TARGET, 1, tmp_path, warm_start=WarmStart(prior=None, known=None))
+    return KernelTuner(context, MemoryDatabase())
 
 
 KERNELS = SimpleNamespace(tasks=[], untouched=set(), picks=FirstPicks())
@@ -73,7 +73,8 @@ def test_each_call_ends_what_it_started(log, tmp_path):
 
 
 def test_many_short_calls_share_what_measures(log, tmp_path):
-    made = tuner(tmp_path, keep_measuring=True)
+    made = tuner(tmp_path)
+    made.keep_measuring = True
     made.tune([], KERNELS, StopRequest(), None, 3)
     made.tune([], KERNELS, StopRequest(), None, 4)
     assert log == ["start", 3, 4]

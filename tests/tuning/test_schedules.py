@@ -17,12 +17,14 @@ from tvm.te import create_prim_func
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.work_dir import open_work_dir
+from tvm_droplet_ms.tuning import choices as inside_model
 from tvm_droplet_ms.tuning import tune
-from tvm_droplet_ms.tuning.choices import inside_model
-from tvm_droplet_ms.tuning.choices.inside_model import faster_inside
+from tvm_droplet_ms.tuning.choices import faster_inside
 from tvm_droplet_ms.tuning.kernel_table import schedules_as_python
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
 from tvm_droplet_ms.tuning.schedules import (
     CHOICE,
     fastest_variant,
@@ -258,7 +260,8 @@ def made(directory):
     del mod["forward"]
     database = MemoryDatabase()
     kernels = ModelKernels(mod, TARGET, database)
-    kernels.pick(directory, MachineRates(1e9, (1 << 20,), (1e9,)), 0)
+    rates = MachineRates(1e9, (1 << 20,), (1e9,))
+    kernels.picks = pick_schedules(kernels.tasks, rates, warm_start=WarmStart(), work_dir=directory)
     return kernels, database
 
 

@@ -17,8 +17,8 @@ from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
+from tvm_droplet_ms.tuning.agreement import Agreement
 from tvm_droplet_ms.tuning.budget.ending import timed_runs
-from tvm_droplet_ms.tuning.check.agreement import Agreement
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.picks.picks import PickFile, restore, task_key

@@ -34,7 +34,7 @@ from tvm_droplet_ms.tuning import tune
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
-from tvm_droplet_ms.tuning.watch import Patience, Watch
+from tvm_droplet_ms.tuning.run_context import Patience, RunObserver
 from tvm_droplet_ms.tuning.written_records import WrittenRecords
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -232,7 +232,7 @@ def test_the_watch_knows_earlier_runs(tmp_path):
     workload = database.commit_workload(mod)
     for secs in (2.0, 1e10):
         database.commit_tuning_record(TuningRecord(Schedule(mod).trace, workload, [secs], target))
-    watch = Watch(tmp_path)
+    watch = RunObserver(tmp_path)
     # Asked again within a run: what was told first stays.
     for known in (database, MemoryDatabase()):
         watch.know_records([ExtractedTask("a", mod, target, [mod], 1)], known, target)
@@ -313,7 +313,7 @@ def test_tune_refuses_before_anything_is_tuned(tmp_path):
 
 def test_kernels_of_two_graphs_may_have_one_name(tmp_path):
     """The state and the patience of one are not those of the other."""
-    watch = Watch(tmp_path, patience=3)
+    watch = RunObserver(tmp_path, patience=3)
     target = Target({"kind": "llvm", "num-cores": 1})
     mods = [tvm.IRModule({"main": te.create_prim_func(matmul(n, n, n))}) for n in (8, 16)]
     for mod in mods:
@@ -337,7 +337,7 @@ def test_a_progress_that_cannot_be_written_ends_no_run(tmp_path, caplog):
     def broken(_line):
         raise BrokenPipeError("nobody reads")
 
-    watch = Watch(tmp_path, progress=broken)
+    watch = RunObserver(tmp_path, progress=broken)
     mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
     tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
     scheduler = SimpleNamespace(tasks_=tasks)

@@ -49,7 +49,9 @@ class Buckets:
             for number, columns in enumerate(_columns([b.inputs]) for b in self.buckets)
             if all(extents[axis][0] <= columns[axis][0] for axis in extents)
         ]
-        return min(holding, key=lambda number: _elements(self.buckets[number]), default=None)
+        return min(
+            holding, key=lambda number: sum(map(prod, self.buckets[number].inputs)), default=None
+        )
 
     def _may_be_padded(self, shapes: Shapes) -> bool:
         columns = _columns([bucket.inputs for bucket in self.buckets])
@@ -96,10 +98,6 @@ class Buckets:
 def _are_alike(shapes: Sequence[Shapes]) -> bool:
     """Return whether all have the same number of tensors, of the same ranks."""
     return len({tuple(len(shape) for shape in each) for each in shapes}) == 1
-
-
-def _elements(bucket: Bucket) -> int:
-    return sum(prod(shape) for shape in bucket.inputs)
 
 
 def _columns(shapes: Sequence[Shapes]) -> dict[Axis, list[int]]:

@@ -7,7 +7,7 @@ from statistics import median
 from tvm_ffi import structural_hash
 
 from tvm.ir import IRModule
-from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
 from ..model.kernels.winograd.convolution_kernels import implementation_of
@@ -29,14 +29,13 @@ def kernel_rows(
     ``kernel_secs``: the seconds of each function inside the model in each run. Several functions
     may be one task.
     """
-    secs_of = secs_by_workload(kernels.lowered, kernel_secs)
+    secs_of = task_secs(kernels, kernel_secs)
     trials = count_trials(database, target)
     schedules = kernels.schedules()
     rows = []
     for task in kernels.tasks:
         mod = task.dispatched[0]
-        key = structural_hash(mod)
-        secs = median(secs_of[key]) if key in secs_of else 0.0
+        secs = secs_of.get(str(task.task_name), 0.0)
         weight = int(task.weight)
         bound = task_bound(mod, rates) or 0.0
         rows.append(
@@ -46,7 +45,7 @@ def kernel_rows(
                 secs=secs,
                 gflops=weight * _written_flops(mod) / secs / 1e9 if secs else 0.0,
                 roofline_share=weight * bound / secs if secs else 0.0,
-                trials=trials[key],
+                trials=trials[structural_hash(mod)],
                 schedule=_origin(schedules, mod),
             )
         )
@@ -56,12 +55,11 @@ def kernel_rows(
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:
     """Return the schedules of a model's kernels as replayable Python, by kernel name."""
     schedules = kernels.schedules()
-    found: dict[str, str] = {}
-    for task in kernels.tasks:
-        workload = schedules.commit_workload(task.dispatched[0])
-        for record in schedules.get_top_k(workload, 1):
-            found[str(task.task_name)] = str(record.trace)
-    return found
+    return {
+        str(task.task_name): str(record.trace)
+        for task in kernels.tasks
+        for record in _applied(schedules, task.dispatched[0])
+    }
 
 
 def task_secs(
@@ -100,8 +98,12 @@ def _written_flops(mod: IRModule) -> float:
         return 0.0
 
 
+def _applied(schedules: Database, mod: IRModule) -> list[TuningRecord]:
+    """Return a kernel's schedule, if any. TVM finds no records with an empty trace."""
+    return list(schedules.get_top_k(schedules.commit_workload(mod), 1))
+
+
 def _origin(schedules: Database, mod: IRModule) -> str:
-    """Return the origin of a kernel's schedule. TVM finds no records with an empty trace."""
-    for record in schedules.get_top_k(schedules.commit_workload(mod), 1):
+    for record in _applied(schedules, mod):
         return "predicted" if is_made_up(record) else "measured"
     return "untouched"

@@ -28,7 +28,7 @@ from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder
 from .experience.strategy import model_strategy
 from .model_kernels import ModelKernels
-from .picks.first_picks import is_tunable
+from .picks.first_picks import is_tunable, pick_schedules
 from .picks.pick_contest import PickContest
 from .picks.pick_pace import PickPace
 from .picks.pick_workers import PickWorkers, start_workers
@@ -51,26 +51,17 @@ class KernelTuner:
       measured.
     """
 
-    def __init__(
-        self,
-        context: RunContext,
-        database: Database,
-        *,
-        make_strategy: Callable[..., SearchStrategy] = model_strategy,
-        make_priorities: Callable[..., Priorities] = Priorities,
-        keep_measuring: bool = False,
-        suffix: str = "",
-    ) -> None:
+    make_strategy: Callable[..., SearchStrategy] = staticmethod(model_strategy)
+    make_priorities: Callable[..., Priorities] = Priorities
+    keep_measuring = False
+
+    def __init__(self, context: RunContext, database: Database, suffix: str = "") -> None:
         self._suffix = suffix
         self.rates = measure_machine(context.threads)
         self.trials = 0
         self.why_ended = ""
-        self.watch = context.watch
         self.database = database
-        self._context = context
-        self._make_strategy = make_strategy
-        self._make_priorities = make_priorities
-        self._keep_measuring = keep_measuring
+        self.context = context
         self._measure: dict[str, Any] = {}
         self._first_secs: dict[int, float] = {}
         self._timing = InsideTiming()
@@ -86,7 +77,7 @@ class KernelTuner:
     def _start_measuring(self) -> None:
         if not self._measure:
             measure = fast_measure(
-                self._context.target,
+                self.context.target,
                 f_alloc_argument=allocate_or_keep,
                 f_run_evaluator=self._timing,
                 process_wide=False,
@@ -106,29 +97,31 @@ class KernelTuner:
 
     def kernels(self, graph: IRModule) -> ModelKernels:
         """Return the kernels of a prepared graph."""
-        with self._context.parts("graph"):
+        with self.context.phases("graph"):
             kernels = ModelKernels(
-                graph, self._context.target, self.database, self._builder, suffix=self._suffix
+                graph, self.context.target, self.database, self._builder, suffix=self._suffix
             )
             kernels.preferred = kept_choice(
-                self._context.directory, self.database, self._context.target
+                self.context.directory, self.database, self.context.target
             )
             return kernels
 
     def pick(self, kernels: ModelKernels, stop: StopRequest) -> None:
-        """Give every kernel a schedule."""
-        pace = PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left)
-        with self._context.parts("first picks"):
-            kernels.pick(
-                self._context.directory,
+        """Give every kernel a schedule; see ``pick_schedules``."""
+        context = self.context
+        with context.phases("first picks"):
+            kernels.picks = pick_schedules(
+                kernels.tasks,
                 self.rates,
-                self._context.seed,
-                pace,
-                PickWorkers(self._workers, self._context.experience.prior, lambda: stop.left),
-                self._context.experience,
+                warm_start=context.warm_start,
+                work_dir=context.directory,
+                seed=context.seed,
+                pace=PickPace(len(kernels.tasks), self._workers.workers, lambda: stop.left),
+                workers=PickWorkers(self._workers, context.warm_start.prior, lambda: stop.left),
+                measured=best_records(self.database, context.target),
             )
         for note in kernels.picks.unscheduled_notes():
-            self._context.note(note)
+            self.context.note(note)
 
     def measure_picks(
         self, kernels: ModelKernels, secs: Mapping[str, float], stop: StopRequest, build_secs: float
@@ -144,18 +137,17 @@ class KernelTuner:
         tasks = [t for t in kernels.tasks if is_tunable(t) and t.task_name not in kernels.untouched]
         if stop.is_due or not tasks:
             return 0
-        with self._context.parts("first picks measured"):
+        with self.context.phases("first picks measured"):
             self._start_measuring()
             self._timing.set_tasks([task.dispatched[0] for task in tasks])
             contest = PickContest(
-                self._context.target,
+                self.context.target,
                 self.rates,
-                PickWorkers(self._workers, self._context.experience.prior, lambda: stop.left),
-                self._measure["builder"],
-                self._measure["runner"],
-                PickFile(self._context.directory),
-                self._context.seed + 1,  # Samples other schedules than the first pick did.
-                self._context.experience.known,
+                PickWorkers(self._workers, self.context.warm_start.prior, lambda: stop.left),
+                (self._measure["builder"], self._measure["runner"]),
+                PickFile(self.context.directory),
+                self.context.seed + 1,  # Samples other schedules than the first pick did.
+                self.context.warm_start.known,
             )
             count = contest.run(tasks, kernels.picks, secs, stop, build_secs)
         for pick in kernels.picks:
@@ -166,7 +158,7 @@ class KernelTuner:
     def best_secs(self, task: ExtractedTask) -> float:
         """Return the best seconds of a task or of its first pick; infinity if there are none."""
         key = structural_hash(task.dispatched[0])
-        best = best_records(self.database, self._context.target).get(key)
+        best = best_records(self.database, self.context.target).get(key)
         return min(math.inf if best is None else best[1], self._first_secs.get(key, math.inf))
 
     def tune(
@@ -186,7 +178,8 @@ class KernelTuner:
         - ``each``: the maximum trials of a task; None for no limit.
         - ``strategy``: the search strategy; None for the result of ``make_strategy``.
         """
-        self.watch.know_records(tasks, self.database, self._context.target)
+        observer = self.context.observer
+        observer.know_records(tasks, self.database, self.context.target)
         names = kernels.untouched | set(kernels.picks.unscheduled)
         left_out = {
             structural_hash(task.dispatched[0]) for task in kernels.tasks if task.task_name in names
@@ -194,65 +187,61 @@ class KernelTuner:
         # Tasks of another graph may have the same names.
         tasks = [task for task in tasks if structural_hash(task.dispatched[0]) not in left_out]
         # All tasks share one cost model, so that each kernel's measurements help the next ones.
-        prior = find_prior(self._context.experience.prior, self._context.target)
-        strategy = strategy or self._make_strategy(
+        prior = find_prior(self.context.warm_start.prior, self.context.target)
+        strategy = strategy or self.make_strategy(
             tasks,
             self.database,
-            self._context.target,
+            self.context.target,
             kernels.picks,
-            self._context.experience.known,
+            self.context.warm_start.known,
             prior=prior,
-            stop=self.watch.stop,
+            stop=observer.stop,
         )
         self._start_measuring()
         self._timing.set_tasks([task.dispatched[0] for task in tasks])
 
-        written = WrittenRecords(self._context.directory, self.database)
+        written = WrittenRecords(self.context.directory, self.database)
         setup = TuningSetup(
-            str(self._context.directory),
+            str(self.context.directory),
             self.database,
             strategy=strategy,
-            callbacks=[*self.watch.callbacks, written],
-            seed=self._context.seed,
+            callbacks=[*observer.callbacks, written],
+            seed=self.context.seed,
             **self._measure,
         )
 
         def should_stop() -> str:
             if stop.is_asked:
                 return "interrupt"
-            return "patience" if self.watch.is_spent or written.lost else ""
-
-        def measured(size: int, most: int | None) -> TuningRun:
-            return tune_tasks_by_clock(
-                tasks,
-                setup,
-                Limits(stop.deadline, most, each, size, should_stop),
-                rates=self.rates,
-                make_priorities=self._make_priorities,
-                first_secs=self._first_secs,
-            )
+            return "patience" if observer.is_spent or written.lost else ""
 
         def run(size: int, most: int | None) -> TuningRun:
             nonlocal tasks
-            try:
-                return measured(size, most)
-            except ScheduleError:
-                kept, names = with_design_space(tasks)
-                if not names:
-                    raise
-                tasks = kept
-                self._context.note(
-                    f"TVM's rules fail for {', '.join(names)}, which cannot be searched"
-                )
-                return measured(size, most)
+            while True:
+                try:
+                    return tune_tasks_by_clock(
+                        tasks,
+                        setup,
+                        Limits(stop.deadline, most, each, size, should_stop),
+                        rates=self.rates,
+                        make_priorities=self.make_priorities,
+                        first_secs=self._first_secs,
+                    )
+                except ScheduleError:
+                    tasks, names = with_design_space(tasks)
+                    if not names:
+                        raise
+                    self.context.note(
+                        f"TVM's rules fail for {', '.join(names)}, which cannot be searched"
+                    )
 
         size = batch or batch_size(stop.left, max(1, len(tasks)))
         try:
-            with self._context.parts("tuning"):
+            with self.context.phases("tuning"):
                 count, why = in_whole_batches(run, size, trials)
         finally:
-            self.watch.close()
-            if not self._keep_measuring:
+            observer.close()
+            if not self.keep_measuring:
                 self._stop_measuring()
         written.check()
         self.trials += count

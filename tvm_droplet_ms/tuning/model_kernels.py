@@ -2,8 +2,7 @@
 """The kernels of a prepared model: their tasks, their schedules, and their compilation."""
 
 import math
-import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from tvm_ffi import structural_hash
 
@@ -14,15 +13,10 @@ from tvm.s_tir.meta_schedule.database import Database, MemoryDatabase, TuningRec
 from tvm.target import Target
 
 from ..search_strategy.published.candidates import mean, valid_secs
-from ..session.roofline import MachineRates
 from .compile.compiled_model import CompiledModel
 from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder, lower
 from .compile.naming import with_suffix
-from .experience.strategy import Experience
-from .picks.first_picks import pick_schedules
-from .picks.pick_pace import PickPace
-from .picks.pick_workers import PickWorkers
 from .picks.picks import FirstPick, FirstPicks
 from .schedules import (
     NEAR,
@@ -33,15 +27,13 @@ from .schedules import (
     workloads_of,
 )
 
-LowerGraph = Callable[[IRModule, Target], IRModule]
-
 
 class ModelKernels:
     """The kernels of a model and their current schedules.
 
     - ``database``: measured records, which are looked up at every compilation.
     - ``builder``: compiles the model and caches compiled kernels. None for one in this process.
-    - ``suffix``: appended to the kernel names.
+    - ``suffix``: appended to the kernel names. ``is_reference``: see ``lower``.
     - ``untouched``: names of tasks that stay unscheduled because their schedules gave other
       outputs.
     - ``lost``: names of tasks whose measured schedule the compiler took too long for, or rejected.
@@ -57,10 +49,10 @@ class ModelKernels:
         database: Database,
         builder: ModelBuilder | None = None,
         *,
-        lower_graph: LowerGraph = lower,
         suffix: str = "",
+        is_reference: bool = False,
     ) -> None:
-        self.lowered = with_suffix(lower_graph(graph, target), suffix)
+        self.lowered = with_suffix(lower(graph, target, is_reference=is_reference), suffix)
         self._suffix = suffix
         self.tasks = list(ms.relax_integration.extract_tasks(self.lowered, target))
         self.picks = FirstPicks()
@@ -71,29 +63,6 @@ class ModelKernels:
         self._target = target
         self._database = database
         self._builder = builder or ModelBuilder(KernelObjects(target), target)
-
-    def pick(
-        self,
-        work_dir: str | os.PathLike[str],
-        rates: MachineRates,
-        seed: int,
-        pace: PickPace | None = None,
-        workers: PickWorkers | None = None,
-        experience: Experience | None = None,
-    ) -> None:
-        """Pick a schedule for every task; see ``pick_schedules``."""
-        experience = experience or Experience()
-        self.picks = pick_schedules(
-            self.tasks,
-            work_dir=work_dir,
-            rates=rates,
-            seed=seed,
-            pace=pace,
-            workers=workers,
-            prior=experience.prior,
-            known=experience.known,
-            measured=best_records(self._database, self._target),
-        )
 
     def schedules(self) -> MemoryDatabase:
         """Return the schedule of each task: chosen, preferred, the best measured one, or picked."""
@@ -108,15 +77,6 @@ class ModelKernels:
             if task.task_name in self.untouched:
                 records.pop(structural_hash(task.dispatched[0]), None)
         return database_of(records.values())
-
-    def choose(self, schedules: Database) -> None:
-        """Fix the schedules to an earlier result of ``schedules``, regardless of measurements."""
-        self.chosen = by_workload(schedules)
-        self.untouched |= {
-            str(task.task_name)
-            for task in self.tasks
-            if structural_hash(task.dispatched[0]) not in self.chosen
-        }
 
     def compile(
         self, schedules: Database | None = None, late_at: float = math.inf
@@ -165,15 +125,15 @@ class ModelKernels:
             task for task in self.tasks if not found or structural_hash(task.dispatched[0]) in found
         ]
 
-    def variant(self, graph: IRModule, lower_graph: LowerGraph) -> "ModelKernels":
-        """Return the kernels of another graph of the same model, without schedules."""
+    def reference(self, graph: IRModule) -> "ModelKernels":
+        """Return TVM's own kernels of another graph of the same model, without schedules."""
         other = ModelKernels(
             graph,
             self._target,
             self._database,
             self._builder,
-            lower_graph=lower_graph,
             suffix=self._suffix,
+            is_reference=True,
         )
         other.untouched = {str(task.task_name) for task in other.tasks}
         return other

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of tuning a model: prepare, build, tune, rebuild, check."""
+"""One way for a model: prepare, lower, pick, search, choose in the model, check, export."""
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-import tvm
-from tvm.ir import IRModule
-from tvm.ir.transform import Pass
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 
 from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
 from ..model.kernels.registration import register_schedule_rules
+from ..search_strategy.stopping import Stop
 from ..session.database import open_database
-from ..session.errors import TooLateError, last_line
+from ..session.errors import RoundingError, TooLateError, last_line
 from ..session.records import mend_torn_end
 from ..session.stop import StopRequest
 from ..session.work_dir import EXECUTABLE
+from .agreement import Agreement, Executable
 from .budget.ending import (
     CHOICE_SHARE,
     LEAST_BUILD_SECS,
@@ -28,10 +30,8 @@ from .budget.ending import (
     late_note,
     timed_runs,
 )
-from .check.agreement import Agreement, Executable
 from .check.output_check import OutputCheck
-from .choices.inside_model import ROUNDS, faster_inside
-from .choices.winograd_tuning import with_winograd
+from .choices import ROUNDS, faster_inside, with_winograd
 from .compile.compiled_model import CompiledModel
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
@@ -39,49 +39,111 @@ from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .result import Latency, TuneResult
-from .run_context import RunContext
+from .run_context import RunContext, RunObserver
 from .schedules import MOST, keep_choice
-from .several_shapes.one_shape import OneShape
+from .several_shapes.joined_model import OneShape
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of ``tune`` that hold for each of its shapes.
+
+    ``halves``: whether to compute in bfloat16. ``tolerance_in_float32``: the tolerance if that is
+    not right, and the model is computed in float32.
+    """
+
+    exact: bool
+    halves: bool
+    tolerance: float
+    tolerance_in_float32: float
+    callbacks: Sequence[MeasureCallback]
+    progress: Callable[[str], None] | Literal["auto"] | None
+    patience: int | None
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """A model with fixed shapes, the check of its outputs, and its run."""
+
+    imported: ImportedModel
+    check: OutputCheck
+    context: RunContext
+
+
+def tune_model(
+    model: ReadModel,
+    options: ModelOptions,
+    stop: StopRequest,
+    trials: int | None,
+    shape: OneShape | None = None,
+) -> TuneResult:
+    """Tune a model, or its shape ``shape``; in float32 if it is not right in bfloat16."""
+    context, told = model.context, len(model.context.notes)
+    try:
+        return ModelTuning(model, options, shape).run(stop, trials)
+    except RoundingError as error:
+        del context.notes[told:]
+        context.note(
+            f"in bfloat16 the outputs deviate by {error.deviation:.1e}, where the tolerance is "
+            f"{model.check.tolerance:.1e}: the model is computed in float32; pass a larger "
+            "tolerance (--tolerance) to have it in bfloat16"
+        )
+        check = replace(model.check, tolerance=options.tolerance_in_float32, is_strict=False)
+        again = ModelTuning(replace(model, check=check), replace(options, halves=False), shape)
+        return again.run(stop, trials)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What follows from the first executable.
+
+    - ``tuning``: when to end tuning. ``may_choose``: whether there is time to choose near-best
+      schedules inside the model.
+    - ``run_secs``: the seconds of a run.
+    """
+
+    tuning: StopRequest
+    may_choose: bool
+    run_secs: float
+
+
 class ModelTuning:
-    """One run of ``tune`` for a model or for its shape ``shape``; ``halves``: in bfloat16."""
+    """One run of ``tune`` for a model, or for its shape ``shape``."""
 
     def __init__(
-        self,
-        imported: ImportedModel,
-        check: OutputCheck,
-        context: RunContext,
-        exact: bool,
-        *,
-        shape: OneShape | None = None,
-        halves: bool = False,
+        self, model: ReadModel, options: ModelOptions, shape: OneShape | None = None
     ) -> None:
+        observer = RunObserver(
+            model.context.directory,
+            options.callbacks,
+            options.progress,
+            options.patience,
+            options.stop,
+        )
+        self._imported, self._check = model.imported, model.check
+        self._context = context = replace(model.context, observer=observer)
+        self._exact, self._halves = options.exact, options.halves
         self._shape = shape
         self._layouts = None if shape is None else shape.layouts
         self._library = context.directory / (EXECUTABLE if shape is None else shape.executable)
-        self._imported = imported
-        self._check = check
-        self._context = context
-        self._exact = exact
         register_schedule_rules()
         for name in mend_torn_end(context.directory):
             context.note(f"the torn last line of {name}, as a killed run leaves it, is cut off")
         self._database = open_database(context.directory)
         suffix = "" if shape is None else shape.suffix
         self._tuner = KernelTuner(context, self._database, suffix=suffix)
+        passes = graph_passes(context.target, halves=options.halves)
         self._agreement = Agreement(
-            imported.mod,
-            graph_passes(context.target, halves=halves),
-            check,
-            context.parts,
-            context.note,
-            locate=imported.locate,
-            is_rounded=halves,
+            model.imported,
+            passes,
+            model.check,
+            self._tuner,
+            self._layouts,
+            is_rounded=options.halves,
         )
-        self._halves = halves
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Build a first executable, tune its kernels, build the final one, and describe it.
@@ -92,78 +154,77 @@ class ModelTuning:
         """
         self._tuner.compile_by(stop.deadline)
         try:
-            return self._run(stop, trials)
+            made = self._first(stop)
+            plan = self._write_first(made, stop)
+            measured_picks = self._measure_picks(made, plan, trials)
+            unmeasured = "trials" if trials == 0 else "nothing to measure"
+            if plan.tuning.is_due:
+                unmeasured = "interrupt" if plan.tuning.is_asked else "time"
+            chosen, choice = self._choose_algorithms(made, plan.tuning, trials)
+            self._search(chosen, plan.tuning, trials)
+            if self._tuner.trials or measured_picks or chosen is not made.kernels:
+                chosen = self._write_last(made, chosen, choice, plan, stop)
+            runs = timed_runs(plan.run_secs, stop.left)
+            return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
         finally:
             self._tuner.close()
-
-    def _run(self, stop: StopRequest, trials: int | None) -> TuneResult:
-        made = self._first(stop)
-        graph, kernels, first = made.graph, made.kernels, made.compiled
-        if self._halves:
-            self._context.note(served_note(graph))
-        export_secs = self._keep(first, kernels)
-        run_secs = self._latency(first, 1).median
-        logger.info("first executable: %.4g ms", 1e3 * run_secs)
-        if stop.over and not stop.is_asked:
-            self._context.note(late_note(stop.over))
-        # The final executable must be built, checked and timed before the deadline. Only kernels
-        # that were tuned are recompiled.
-        costs = FirstCosts(len(kernels.tasks), made.build_secs, export_secs, run_secs)
-        ending = costs.ending_secs(stop.left)
-        choosing = costs.choosing_secs(MOST - 1, ROUNDS)
-        has_time_to_choose = choosing < CHOICE_SHARE * stop.left
-        tuning = stop.earlier(ending + has_time_to_choose * choosing)
-        share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
-        of_first = kernels.schedules()
-        measured_picks = self._measure_picks(made, tuning, share, timed_runs(run_secs, 0.0))
-        chosen, choice = kernels, ""
-        unmeasured = "trials" if trials == 0 else "nothing to measure"
-        if tuning.is_due:
-            unmeasured = "interrupt" if tuning.is_asked else "time"
-        if not self._exact and kernels.tasks and not tuning.is_due:
-            chosen, choice = with_winograd(
-                self._tuner, graph, kernels, self._context.target, tuning, trials
-            )
-            if chosen is kernels and choice:
-                self._context.note(choice)
-        if trials != 0 and kernels.tasks and not tuning.is_due:
-            self._search(chosen, tuning, trials)
-        if self._tuner.trials or measured_picks or chosen is not kernels:
-            try:
-                self._choose_layouts(chosen)
-                chosen, last = self._agreement.last(chosen, kernels, first, stop)
-                if last is not first:
-                    self._keep(last, chosen)
-                if chosen is not kernels:
-                    self._context.note(choice)
-                if has_time_to_choose and not stop.is_due:
-                    self._choose_inside(chosen, last)
-            except TooLateError as error:
-                chosen = kernels
-                kernels.choose(of_first)
-                self._context.note(f"{error}; what was written before is kept")
-        runs = timed_runs(run_secs, stop.left)
-        return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
 
     def _first(self, stop: StopRequest) -> Executable:
         """Return the first executable. If it is too late, the error names an earlier run's file."""
         try:
-            return self._agreement.first(lambda passes: self._prepare(passes, stop), stop)
+            return self._agreement.first(stop)
         except TooLateError as error:
             raise TooLateError(f"{error}{what_is_kept(self._context.directory)}") from error
 
-    def _prepare(self, passes: Sequence[Pass], stop: StopRequest) -> tuple[IRModule, ModelKernels]:
-        with self._context.parts("graph"):
-            graph = tvm.transform.Sequential(passes)(self._imported.mod)
-        kernels = self._tuner.kernels(graph)
-        calls = [int(task.weight) for task in kernels.tasks]
-        logger.info("%d kernels, %d calls", len(calls), sum(calls))
-        self._tuner.pick(kernels, stop)
-        self._choose_layouts(kernels)
-        return graph, kernels
+    def _write_first(self, made: Executable, stop: StopRequest) -> _Plan:
+        """Write the first executable, and plan the time that is left.
+
+        The final executable must be built, checked and timed before the deadline. Only kernels that
+        were tuned are recompiled.
+        """
+        if self._halves:
+            self._context.note(served_note(made.graph))
+        export_secs = self._keep(made.compiled, made.kernels)
+        run_secs = self._latency(made.compiled, 1).median
+        logger.info("first executable: %.4g ms", 1e3 * run_secs)
+        if stop.over and not stop.is_asked:
+            self._context.note(late_note(stop.over))
+        costs = FirstCosts(len(made.kernels.tasks), made.build_secs, export_secs, run_secs)
+        ending = costs.ending_secs(stop.left)
+        choosing = costs.choosing_secs(MOST - 1, ROUNDS)
+        may_choose = choosing < CHOICE_SHARE * stop.left
+        tuning = stop.earlier(ending + may_choose * choosing)
+        return _Plan(tuning, may_choose, run_secs)
+
+    def _measure_picks(self, made: Executable, plan: _Plan, trials: int | None) -> int:
+        """Measure the picks of the kernels that dominate the first executable; return the count."""
+        kernels, tuning = made.kernels, plan.tuning
+        if tuning.is_due or not kernels.tasks:
+            return 0
+        share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
+        stop = tuning.earlier((1 - share) * tuning.left)
+        with self._context.phases("check"):
+            runs = timed_runs(plan.run_secs, 0.0)
+            found = made.compiled.kernel_secs(self._check.inputs[0], runs)
+        build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
+        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
+
+    def _choose_algorithms(
+        self, made: Executable, tuning: StopRequest, trials: int | None
+    ) -> tuple[ModelKernels, str]:
+        """Return the kernels with the faster algorithm of each convolution, and a note on them."""
+        kernels = made.kernels
+        if self._exact or not kernels.tasks or tuning.is_due:
+            return kernels, ""
+        chosen, choice = with_winograd(self._tuner, made.graph, kernels, tuning, trials)
+        if chosen is kernels and choice:
+            self._context.note(choice)
+        return chosen, choice
 
     def _search(self, kernels: ModelKernels, stop: StopRequest, trials: int | None) -> None:
         """Tune the kernels, then again those whose weights other shapes pack differently."""
+        if trials == 0 or not kernels.tasks or stop.is_due:
+            return
         share = 0.0 if self._layouts is None else self._layouts.share
         left = None if trials is None else max(0, trials - self._tuner.trials)
         most = left if left is None else left - int(share * left)
@@ -173,24 +234,34 @@ class ModelTuning:
             left = None if trials is None else max(0, trials - self._tuner.trials)
             self._layouts.measure(self._tuner, kernels, stop, left)
 
-    def _choose_layouts(self, kernels: ModelKernels) -> None:
-        if self._layouts is not None:
-            self._layouts.choose(kernels)
-
-    def _measure_picks(self, made: Executable, tuning: StopRequest, share: float, runs: int) -> int:
-        """Measure the picks of the kernels that dominate the first executable; return the count."""
-        kernels = made.kernels
-        if tuning.is_due or not kernels.tasks:
-            return 0
-        stop = tuning.earlier((1 - share) * tuning.left)
-        with self._context.parts("check"):
-            found = made.compiled.kernel_secs(self._check.inputs[0], runs)
-        build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
-        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
+    def _write_last(
+        self,
+        made: Executable,
+        chosen: ModelKernels,
+        choice: str,
+        plan: _Plan,
+        stop: StopRequest,
+    ) -> ModelKernels:
+        """Choose in the model, and write the final executable; return its kernels."""
+        try:
+            if self._layouts is not None:
+                self._layouts.choose(chosen)
+            chosen, last = self._agreement.last(chosen, made.kernels, made.compiled, stop)
+            if last is not made.compiled:
+                self._keep(last, chosen)
+            if chosen is not made.kernels:
+                self._context.note(choice)
+            if plan.may_choose and not stop.is_due:
+                self._choose_inside(chosen, last)
+            return chosen
+        except TooLateError as error:
+            made.kernels.go_back((), self._agreement.right)
+            self._context.note(f"{error}; what was written before is kept")
+            return made.kernels
 
     def _choose_inside(self, kernels: ModelKernels, last: CompiledModel) -> None:
         try:
-            with self._context.parts("choice inside the model"):
+            with self._context.phases("choice inside the model"):
                 inputs = self._check.inputs[0]
                 faster = faster_inside(kernels, last, self._database, self._context.target, inputs)
         except Exception as error:  # TVM's compiler raises many error types.
@@ -212,7 +283,7 @@ class ModelTuning:
             if note not in self._context.notes:
                 self._context.note(note)
             return time.monotonic() - start
-        with self._context.parts("export"):
+        with self._context.phases("export"):
             compiled.export(self._library)
             if self._shape is not None and compiled.linked is not None:
                 self._shape.keep(compiled.linked)
@@ -235,16 +306,10 @@ class ModelTuning:
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time the written executable."""
         inputs = self._check.inputs[0]
-        with self._context.parts("export"):
+        with self._context.phases("export"):
             last = CompiledModel.load(self._library)
-        with self._context.parts("check"):
-            deviation = self._check.deviation(last)
-            if deviation > self._check.tolerance:
-                raise RuntimeError(
-                    f"the outputs of {self._library} differ from "
-                    f"{self._check.reference.name} by {deviation:.1e} of its scale, where the "
-                    f"same model gave the right ones before it was written: please report the model"
-                )
+        with self._context.phases("check"):
+            deviation = self._check.require(last, self._library, "written")
             for output, steps in self._check.steps_off(last).items():
                 self._context.note(
                     f"output {output} is quantized: {np.count_nonzero(steps)} of {steps.size} "
@@ -270,9 +335,9 @@ class ModelTuning:
             kernels=rows,
             trials=self._tuner.trials,
             why_ended=why_ended,
-            failures=dict(self._tuner.watch.failures),
+            failures=dict(self._context.observer.failures),
             schedules=schedules_as_python(kernels),
-            secs_of=dict(self._context.parts.secs),
+            secs_of=dict(self._context.phases.secs),
             work_dir=self._context.directory,
             notes=tuple(self._context.notes),
         )

@@ -164,10 +164,10 @@ class TuneResult:
         """Run the model.
 
         ``*arrays``, ``**named``: the inputs by position or by name. Returns the output, or a list
-        if there are several. Raises ``ModelError`` if an input is missing, unknown, or of another
-        shape.
+        if there are several. Raises ``ModelError`` if an input is missing or unknown, or the model
+        was not tuned for the shape of one.
         """
-        outputs = self.compiled(self._in_order(arrays, named))
+        outputs = self._run(in_order([spec.name for spec in self.inputs], arrays, named))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -257,18 +257,20 @@ class TuneResult:
         secs = time_in_alternation(timers, rounds, rests=self.threads > 1)
         return {name: Latency(tuple(runs)) for name, runs in secs.items()}
 
-    def _in_order(
-        self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        given = in_order([spec.name for spec in self.inputs], arrays, named)
+    def _run(self, given: Sequence[np.ndarray]) -> Arrays:
         for spec, array in zip(self.inputs, given, strict=True):
             if tuple(np.shape(array)) != spec.shape:
                 raise ModelError(
                     f"input {spec.name!r} has the shape {np.shape(array)}: the model was tuned for "
                     f"{spec.shape}"
                 )
-        pairs = zip(self.inputs, given, strict=True)
-        return [np.asarray(array, dtype=spec.dtype) for spec, array in pairs]
+        return self.compiled(typed(self.inputs, given))
+
+
+def typed(inputs: Sequence[InputSpec], given: Sequence[np.ndarray]) -> Arrays:
+    """Convert values of inputs to their types."""
+    pairs = zip(inputs, given, strict=True)
+    return [np.asarray(array, dtype=spec.dtype) for spec, array in pairs]
 
 
 def in_order(

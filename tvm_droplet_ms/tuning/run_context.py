@@ -1,29 +1,133 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings and observers that all parts of one run share."""
+"""What all stages of one run share: its settings, its observers, its timer and its notes."""
 
 import logging
-from collections.abc import Callable
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+from tvm_ffi import structural_hash
+
+from tvm.s_tir.meta_schedule import ExtractedTask
+from tvm.s_tir.meta_schedule.database import Database
+from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
-from .experience.strategy import Experience
-from .parts import Parts
-from .watch import Watch
+from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+from ..search_strategy.stopping import Stop
+from .picks.pick_workers import WarmStart
+from .schedules import best_records, count_trials
 
 logger = logging.getLogger(__name__)
 
 
+class PhaseTimer:
+    """Seconds by phase. Phases do not overlap; one that is entered again accumulates."""
+
+    def __init__(self) -> None:
+        self.secs: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Add the duration of a block to a phase."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.secs[name] = self.secs.get(name, 0.0) + time.monotonic() - start
+
+
+class Patience:
+    """A display that counts the trials since the last gain; ``patience``: None for no limit."""
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = patience
+        self._best: dict[int, float] = {}
+        self._done = 0
+        self._last_gain = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the run should end."""
+        return self._patience is not None and self._done - self._last_gain >= self._patience
+
+    def batch(self, run: RunState, task: TaskState) -> None:
+        """Handle a measured batch of a task."""
+        self._done = sum(one.done - one.known for one in run.tasks)
+        if task.best_secs < self._best.get(id(task), task.known_secs):
+            self._best[id(task)] = task.best_secs
+            self._last_gain = self._done - task.since_gain
+
+    def close(self) -> None:
+        """Handle the end of the run."""
+
+
+class RunObserver:
+    """The observers of the measurements of a run of ``tune``; see its options."""
+
+    def __init__(
+        self,
+        work_dir: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[MeasureCallback] = (),
+        progress: Callable[[str], None] | Literal["auto"] | None = None,
+        patience: int | None = None,
+        stop: Stop = "auto",
+    ) -> None:
+        self.stop = stop
+        self._patience = Patience(patience)
+        displays: list[Display] = [self._patience, run_display(work_dir, progress)]
+        self._run = RunState()
+        self._shown = ProgressCallback(SeveralDisplays(displays), self._run)
+        self.callbacks: list[MeasureCallback] = [*callbacks, self._shown]
+
+    @property
+    def tasks(self) -> list[TaskState]:
+        """The state of each kernel."""
+        return self._run.tasks
+
+    def know_records(
+        self, tasks: Sequence[ExtractedTask], database: Database, target: Target
+    ) -> None:
+        """Record the trials and the best time of each task from earlier runs."""
+        best, trials = best_records(database, target), count_trials(database, target)
+        told = {task.key for task in self._run.tasks}
+        for task in tasks:
+            name, key = str(task.task_name), structural_hash(task.dispatched[0])
+            if key not in told:
+                secs = best[key][1] if key in best else math.inf
+                self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs, key=key))
+                told.add(key)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the patience is exhausted."""
+        return self._patience.is_spent
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Number of failed trials by kind."""
+        return sum((task.failures for task in self._run.tasks), Counter())
+
+    def close(self) -> None:
+        """Close the displays at the end of the measurements."""
+        self._shown.close()
+
+
 @dataclass(frozen=True)
 class RunContext:
-    """One run of ``tune``, or of the graph search, as all of its parts see it.
+    """One run of ``tune``, or of the graph search, as all of its stages see it.
 
     - ``target``: the target, with ``num-cores``. ``threads``: the threads of the model.
     - ``directory``: the work directory.
     - ``seed``: the seed of all random choices.
-    - ``experience``: the pretrained cost model and the known schedules.
-    - ``watch``: observes the measurements. ``parts``: times the parts of the run.
+    - ``warm_start``: the pretrained cost model and the known schedules.
+    - ``observer``: observes the measurements. ``phases``: times the phases of the run.
     - ``notes``: the remarks for the user so far. ``tell``: receives each, by default the log.
     """
 
@@ -31,9 +135,9 @@ class RunContext:
     threads: int
     directory: Path
     seed: int = 0
-    experience: Experience = field(default_factory=Experience)
-    watch: Watch = field(default_factory=Watch)
-    parts: Parts = field(default_factory=Parts)
+    warm_start: WarmStart = field(default_factory=WarmStart)
+    observer: RunObserver = field(default_factory=RunObserver)
+    phases: PhaseTimer = field(default_factory=PhaseTimer)
     notes: list[str] = field(default_factory=list)
     tell: Callable[[str], None] = lambda text: logger.warning("%s", text)
 

@@ -46,18 +46,21 @@ def is_made_up(record: TuningRecord) -> bool:
 
 def best_records(measured: Database, target: Target) -> dict[int, tuple[TuningRecord, float]]:
     """Return the fastest valid record and its mean seconds, by the hash of the workload."""
-    best: dict[int, tuple[TuningRecord, float]] = {}
-    for workload, record, secs in timed_records(measured, target):
-        if workload not in best or secs < best[workload][1]:
-            best[workload] = record, secs
-    return best
+    timed = timed_records(measured, target)
+    return {workload: (pairs[0][1], pairs[0][0]) for workload, pairs in timed.items()}
 
 
-def timed_records(measured: Database, target: Target) -> Iterator[tuple[int, TuningRecord, float]]:
-    """Yield the valid records of a target: the workload hash, the record, its mean seconds."""
+def timed_records(
+    measured: Database, target: Target
+) -> dict[int, list[tuple[float, TuningRecord]]]:
+    """Return the mean seconds and valid records of each workload of a target, the fastest first."""
+    timed: dict[int, list[tuple[float, TuningRecord]]] = {}
     for workload, record in _of_target(measured, target):
         if secs := valid_secs(record.run_secs):
-            yield workload, record, mean(secs)
+            timed.setdefault(workload, []).append((mean(secs), record))
+    for pairs in timed.values():
+        pairs.sort(key=lambda pair: pair[0])
+    return timed
 
 
 def count_trials(measured: Database, target: Target) -> Counter[int]:
@@ -128,15 +131,10 @@ def near_best(database: Database, target: Target) -> Ranked:
 
     These are at most ``MOST`` records, within a factor ``NEAR`` of the best.
     """
-    timed: dict[int, list[tuple[float, TuningRecord]]] = {}
-    for key, record, secs in timed_records(database, target):
-        timed.setdefault(key, []).append((secs, record))
-    ranked: Ranked = {}
-    for key, records in timed.items():
-        records.sort(key=lambda entry: entry[0])
-        limit = NEAR * records[0][0]
-        ranked[key] = [record for secs, record in records[:MOST] if secs <= limit]
-    return ranked
+    return {
+        key: [record for secs, record in pairs[:MOST] if secs <= NEAR * pairs[0][0]]
+        for key, pairs in timed_records(database, target).items()
+    }
 
 
 def with_ranks(schedules: Database, ranked: Ranked, ranks: Mapping[int, int]) -> MemoryDatabase:

@@ -1,44 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tune a whole model: from ONNX, PyTorch or Relax to a checked executable."""
 
-import functools
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..compat.flags import check_flag
-from ..frontends import import_model
+from ..design_space.dot_products.dot_units import half_unit
 from ..frontends.extents import Dims, Shapes
 from ..frontends.imported import ImportedModel, check_memory
 from ..host import tiles_note
 from ..search_strategy.stopping import Stop, check_stop
-from ..session.errors import ModelError, RoundingError
+from ..session.errors import ModelError
 from ..session.given_inputs import is_integer, is_positive
 from ..session.one_writer import SecondWriterError, only_writer
 from ..session.stop import StopRequest
 from ..session.target import cpu_target
 from ..session.threads import check_threads, set_own_threads, set_worker_threads
 from ..session.work_dir import begun_target, open_work_dir
-from .check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
-from .choices.precision import Precision, check_precision, default_tolerance
-from .experience.strategy import Experience
+from .check.output_check import (
+    EXACT_TOLERANCE,
+    HALF_TOLERANCE,
+    WINOGRAD_TOLERANCE,
+    OutputCheck,
+    make_check,
+)
 from .held_model import hold_model, hold_shapes
-from .model_tuning import ModelTuning
-from .parts import Parts
+from .model_tuning import ModelOptions, ReadModel, tune_model
+from .picks.pick_workers import WarmStart
 from .result import TuneResult
 from .run_context import RunContext
-from .several_shapes.bucket_options import BucketOptions, Inputs, bucket_options, several
-from .several_shapes.one_shape import OneShape
-from .several_shapes.tune_buckets import tune_buckets
-from .watch import Watch
+from .several_shapes.bucket_options import (
+    BucketOptions,
+    Inputs,
+    ModelSource,
+    bucket_options,
+    several,
+)
+from .tune_shapes import tune_shapes
 
-logger = logging.getLogger(__name__)
+Precision = Literal["float32", "bfloat16"]
 
 
 def tune(
@@ -159,102 +165,91 @@ def tune(
     _check_numbers(threads, seed, time_budget_s, trials, tolerance, patience, stop, exact)
     buckets = bucket_options(shapes, dims, shares, inputs)
     try:
-        experience = Experience(prior, known)
+        warm_start = WarmStart(prior, known)
     except ValueError as error:
         raise ModelError(f"{error}") from error
     set_worker_threads(threads)
     cpu = begun_target(work_dir, target, cpu_target(target, threads))
-    check_precision(precision, exact, cpu)
-    asked = tolerance
-    if tolerance is None:
-        tolerance = default_tolerance(precision, exact)
+    _check_precision(precision, exact, cpu)
     directory = open_work_dir(work_dir, cpu, threads)
-
-    def imported_for(bucket: BucketOptions) -> ImportedModel:
-        given: dict[str, Any] = {"dims": bucket.dims, "constants": constants, "in_place": in_place}
-        return import_model(model, bucket.shapes, threads, **given)
-
-    def prepare(bucket: BucketOptions) -> _Prepared:
-        parts = Parts()
-        with parts("import"), cpu:
-            imported = imported_for(bucket)
-            refused = tiles_note() if isinstance(target, str) and target == "auto" else None
-            notes = [*imported.notes, *([] if refused is None else [refused])]
-            if imported.identity is not None:
-                notes += hold_model(directory, imported.identity)
-            for note in notes:
-                logger.warning("%s", note)
-            check_memory(imported, copies=len(buckets))
-        with parts("check"):
-            set_own_threads(threads)
-            check = make_check(imported, cpu, tolerance, seed, bucket.inputs)
-            check = replace(check, is_strict=precision == "bfloat16")
-        return _Prepared(imported, check, parts, tuple(notes))
-
-    def probe(bucket: BucketOptions) -> OutputCheck:
-        with cpu:
-            return make_check(imported_for(bucket), cpu, tolerance, seed)
-
-    def tune_prepared(
-        prepared: _Prepared,
-        request: StopRequest,
-        trials: int | None,
-        experience: Experience,
-        shape: OneShape | None = None,
-    ) -> TuneResult:
-        def run(prepared: _Prepared, halves: bool) -> TuneResult:
-            watch = Watch(directory, callbacks, progress, patience, stop)
-            context = RunContext(cpu, threads, directory, seed, experience, watch, prepared.parts)
-            tuning = ModelTuning(
-                prepared.imported, prepared.check, context, exact, shape=shape, halves=halves
-            )
-            result = tuning.run(request, trials)
-            return replace(result, notes=(*prepared.notes, *result.notes))
-
-        try:
-            return run(prepared, precision == "bfloat16")
-        except RoundingError as error:
-            note = (
-                f"in bfloat16 the outputs deviate by {error.deviation:.1e}, where the tolerance is "
-                f"{prepared.check.tolerance:.1e}: the model is computed in float32; pass a larger "
-                "tolerance (--tolerance) to have it in bfloat16"
-            )
-            logger.warning("%s", note)
-            return run(prepared.in_float32(asked or EXACT_TOLERANCE, note), halves=False)
-
+    source = ModelSource(model, constants, in_place, threads)
+    default = EXACT_TOLERANCE if exact else WINOGRAD_TOLERANCE
+    if precision == "bfloat16":
+        default = HALF_TOLERANCE
+    options = ModelOptions(
+        exact=exact,
+        halves=precision == "bfloat16",
+        tolerance=tolerance or default,
+        tolerance_in_float32=tolerance or EXACT_TOLERANCE,
+        callbacks=callbacks,
+        progress=progress,
+        patience=patience,
+        stop=stop,
+    )
+    is_own = isinstance(target, str) and target == "auto"
     request = StopRequest(started + time_budget_s)
     try:
         with only_writer(directory):
-            prepared = [prepare(bucket) for bucket in buckets]
-            inputs_of = [{one.name: one.shape for one in each.imported.inputs} for each in prepared]
-            held = hold_shapes(directory, inputs_of)
-            for note in held:
-                logger.warning("%s", note)
-            prepared[0] = replace(prepared[0], notes=(*prepared[0].notes, *held))
+            models = []
+            for bucket in buckets:
+                context = RunContext(cpu, threads, directory, seed, warm_start)
+                imported = _import(source, bucket, context, is_own, len(buckets))
+                check = _make_check(imported, bucket, context, options)
+                models.append(ReadModel(imported, check, context))
+            inputs_of = [{one.name: one.shape for one in each.imported.inputs} for each in models]
+            for note in hold_shapes(directory, inputs_of):
+                models[0].context.note(note)
             if several(shapes, dims):
-                tuned = [functools.partial(tune_prepared, one) for one in prepared]
-                return tune_buckets(
-                    tuned, buckets, probe, request, trials, experience, directory, cpu
-                )
+                return tune_shapes(source, models, buckets, options, request, trials)
             with request.on_interrupt():
-                return tune_prepared(prepared[0], request, trials, experience)
+                return tune_model(models[0], options, request, trials)
     except SecondWriterError as error:
         raise ModelError(str(error)) from error
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """An imported model with its shapes, before tuning."""
+def _import(
+    source: ModelSource, bucket: BucketOptions, context: RunContext, is_own: bool, copies: int
+) -> ImportedModel:
+    """Read a model with the shapes of a bucket, and record it in the work directory.
 
-    imported: ImportedModel
-    check: OutputCheck
-    parts: Parts
-    notes: tuple[str, ...]
+    ``is_own``: whether the target is this machine. ``copies``: the number of buckets.
+    """
+    with context.phases("import"), context.target:
+        imported = source.read(bucket)
+        refused = tiles_note() if is_own else None
+        notes = [*imported.notes, *([] if refused is None else [refused])]
+        if imported.identity is not None:
+            notes += hold_model(context.directory, imported.identity)
+        for note in notes:
+            context.note(note)
+        check_memory(imported, copies=copies)
+    return imported
 
-    def in_float32(self, tolerance: float, note: str) -> "_Prepared":
-        """Return a copy with another tolerance and a note that gives the reason."""
-        check = replace(self.check, tolerance=tolerance, is_strict=False)
-        return replace(self, check=check, notes=(*self.notes, note))
+
+def _make_check(
+    imported: ImportedModel, bucket: BucketOptions, context: RunContext, options: ModelOptions
+) -> OutputCheck:
+    """Run the reference."""
+    with context.phases("check"):
+        set_own_threads(context.threads)
+        check = make_check(imported, context.target, options.tolerance, context.seed, bucket.inputs)
+        return replace(check, is_strict=options.halves)
+
+
+def _check_precision(precision: str, exact: bool, target: Target) -> None:
+    if precision not in get_args(Precision):
+        known = ", ".join(map(repr, get_args(Precision)))
+        raise ModelError(f"precision={precision!r}: expected one of {known}")
+    if precision == "bfloat16" and not exact:
+        raise ModelError(
+            "exact=False and precision='bfloat16' exclude each other: Winograd's algorithm is for "
+            "convolutions of float32; leave one out (--allow-winograd, --allow-bfloat16)"
+        )
+    if precision == "bfloat16" and half_unit(target) is None:
+        raise ModelError(
+            f"precision='bfloat16': the target {target} has no AVX512_BF16, "
+            "by which it is faster: leave it out (--allow-bfloat16)"
+        )
 
 
 def _check_numbers(
@@ -268,18 +263,27 @@ def _check_numbers(
     exact: bool,
 ) -> None:
     check_threads(threads)
-    if not is_integer(seed):
-        raise ModelError(f"seed={seed!r}: expected an int")
-    if not is_positive(time_budget_s):
-        raise ModelError(f"time_budget_s={time_budget_s!r}: expected a positive number of seconds")
-    if trials is not None and not is_integer(trials, 0):
-        raise ModelError(f"trials={trials!r}: expected None or an int of at least 0")
-    if patience is not None and not is_integer(patience, 1):
-        raise ModelError(f"patience={patience!r}: expected None or an int of at least 1")
+    for name, value, is_right, expected in (
+        ("seed", seed, is_integer(seed), "an int"),
+        (
+            "time_budget_s",
+            time_budget_s,
+            is_positive(time_budget_s),
+            "a positive number of seconds",
+        ),
+        ("trials", trials, trials is None or is_integer(trials, 0), "None or an int of at least 0"),
+        (
+            "patience",
+            patience,
+            patience is None or is_integer(patience, 1),
+            "None or an int of at least 1",
+        ),
+        ("tolerance", tolerance, tolerance is None or is_positive(tolerance), "a positive number"),
+    ):
+        if not is_right:
+            raise ModelError(f"{name}={value!r}: expected {expected}")
     try:
         check_stop(stop)
         check_flag("exact", exact)
     except ValueError as error:
         raise ModelError(str(error)) from error
-    if tolerance is not None and not is_positive(tolerance):
-        raise ModelError(f"tolerance={tolerance!r}: expected a positive number")

@@ -21,6 +21,8 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 
@@ -117,7 +119,8 @@ def picked(mod: IRModule, seed: int = 0) -> ModelKernels:
     """The kernels of a graph with the schedules that ``tune`` picks before it measures."""
     register_schedule_rules()
     kernels = ModelKernels(mod, TARGET, ms.database.MemoryDatabase())
-    kernels.pick(None, MachineRates(100e9, (1000,), (10e9,)), seed)
+    rates = MachineRates(100e9, (1000,), (10e9,))
+    kernels.picks = pick_schedules(kernels.tasks, rates, warm_start=WarmStart(), seed=seed)
     assert not kernels.picks.unscheduled
     return kernels
 

@@ -22,9 +22,8 @@ from tvm_droplet_ms.frontends.imported import Reference
 from tvm_droplet_ms.session.errors import LateKernelsError, TooLateError
 from tvm_droplet_ms.session.roofline import NAIVE_RATE, naive_secs
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.tuning import ModelError, model_tuning, tune
-from tvm_droplet_ms.tuning.check import agreement
-from tvm_droplet_ms.tuning.check.agreement import Agreement
+from tvm_droplet_ms.tuning import ModelError, agreement, model_tuning, tune
+from tvm_droplet_ms.tuning.agreement import Agreement
 from tvm_droplet_ms.tuning.check.diagnosis import (
     SearchClock,
     TooLate,
@@ -36,7 +35,7 @@ from tvm_droplet_ms.tuning.check.judgment import Judgment
 from tvm_droplet_ms.tuning.check.output_check import OutputCheck
 from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.parts import Parts
+from tvm_droplet_ms.tuning.run_context import PhaseTimer
 from tvm_droplet_ms.tuning.schedules import by_workload
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -94,12 +93,20 @@ class MadeUpKernels:
                 off += self.wrong.get(number, 0.0)
         return lambda inputs: [2 * inputs[0] + np.float32(off)]
 
-    def variant(self, graph, _lower):
+    def reference(self, graph):
         return MadeUpKernels(1, error=self.import_error + float(graph.attrs["error"]))
 
 
 def check():
     return OutputCheck(Reference("NumPy", lambda x: [2 * x[0]]), ((X,),), ([2 * X],), 1e-4)
+
+
+def agreeing(make, notes, mod=None, passes=(), checked=None):
+    """What brings the made-up kernels of a model to agree; ``make``: called with a graph."""
+    context = SimpleNamespace(phases=PhaseTimer(), note=notes.append)
+    tuner = SimpleNamespace(context=context, kernels=make, pick=lambda *_: None)
+    imported = SimpleNamespace(mod=IRModule({}) if mod is None else mod, locate=None)
+    return Agreement(imported, passes, checked or check(), tuner)
 
 
 def clock(secs=float("inf")):
@@ -179,9 +186,8 @@ class LateKernels(MadeUpKernels):
 
 
 def test_a_kernel_that_is_not_compiled_in_time_loses_its_schedule():
-    mod, notes, kernels = IRModule({}), [], LateKernels(3)
-    agreeing = Agreement(mod, [], check(), Parts(), notes.append)
-    made = agreeing.first(lambda _: (mod, kernels), StopRequest(5.0))
+    notes, kernels = [], LateKernels(3)
+    made = agreeing(lambda _: kernels, notes).first(StopRequest(5.0))
     assert check().agrees(made.compiled) and kernels.untouched == {"k1"}
     assert notes == [
         "the compiler took too long for the schedules of k1, or refused them: they were left"
@@ -205,16 +211,15 @@ class TestLast:
     """The last executable, where the compiler refuses what was measured."""
 
     def agreement(self, kernels, notes):
-        mod = IRModule({})
-        agreeing = Agreement(mod, [], check(), Parts(), notes.append)
-        made = agreeing.first(lambda _: (mod, kernels), StopRequest(5.0))
+        found = agreeing(lambda _: kernels, notes)
+        made = found.first(StopRequest(5.0))
         kernels.tag = 1
-        return agreeing, made
+        return found, made
 
     def test_a_refused_kernel_has_its_first_schedule_again(self):
         kernels, notes = RefusedKernels(3), []
-        agreeing, made = self.agreement(kernels, notes)
-        chosen, last = agreeing.last(kernels, kernels, made.compiled, StopRequest(5.0))
+        found, made = self.agreement(kernels, notes)
+        chosen, last = found.last(kernels, kernels, made.compiled, StopRequest(5.0))
         assert chosen is kernels and check().agrees(last)
         assert len(kernels.chosen) == 3
         assert notes == [
@@ -224,8 +229,8 @@ class TestLast:
 
     def test_where_winograd_kernels_are_refused_the_direct_ones_are_taken(self):
         direct, winograd, notes = MadeUpKernels(2), RefusedKernels(2, tag=1), []
-        agreeing, made = self.agreement(direct, notes)
-        chosen, last = agreeing.last(winograd, direct, made.compiled, StopRequest(5.0))
+        found, made = self.agreement(direct, notes)
+        chosen, last = found.last(winograd, direct, made.compiled, StopRequest(5.0))
         assert chosen is direct and check().agrees(last)
         assert notes == ["the compiler refused k1: all convolutions are computed directly"]
 
@@ -243,15 +248,12 @@ def adding(name, error):
 class TestPasses:
     def agreement(self, passes, **errors):
         """The model that it hands over, and its notes. Applied passes add to the kernels' error."""
-        mod, notes = IRModule({}).with_attr("error", 0.0), []
-        made = Agreement(mod, passes, check(), Parts(), notes.append)
+        mod, self.notes = IRModule({}).with_attr("error", 0.0), []
 
-        def prepare(steps):
-            graph = tvm.transform.Sequential(steps)(mod)
-            return graph, MadeUpKernels(2, error=float(graph.attrs["error"]), **errors)
+        def make(graph):
+            return MadeUpKernels(2, error=float(graph.attrs["error"]), **errors)
 
-        self.notes = notes
-        return lambda stop: made.first(prepare, stop)
+        return agreeing(make, self.notes, mod, passes).first
 
     def test_the_guilty_passes_are_left_out_and_named(self):
         guilty = ("p2", "p5")
@@ -310,14 +312,14 @@ class TestPasses:
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         made_before = []
 
-        def prepare(_steps):
+        def make(_graph):
             if made_before:
                 raise ModelError("the time is too short")
             made_before.append(1)
-            return mod, MadeUpKernels(2, error=1.0)
+            return MadeUpKernels(2, error=1.0)
 
         steps = [adding("a", 1.0)]
-        made = Agreement(mod, steps, check(), Parts(), notes.append).first(prepare, StopRequest())
+        made = agreeing(make, notes, mod, steps).first(StopRequest())
         assert check().agrees(made.compiled)
         assert notes == ["the graph pass a changed the outputs and was left out"]
 
@@ -325,16 +327,14 @@ class TestPasses:
         mod, notes = IRModule({}).with_attr("error", 0.0), []
         nothing = OutputCheck(Reference("NumPy", lambda x: [0 * x[0]]), ((X,),), ([0 * X],), 1e-4)
         kernels = SimpleNamespace(
-            compile=lambda **_: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
+            tasks=[], compile=lambda **_: lambda inputs: [0 * inputs[0]], schedules=MemoryDatabase
         )
-        agreeing = Agreement(mod, [], nothing, Parts(), notes.append)
-        agreeing.first(lambda _: (mod, kernels), StopRequest())
+        agreeing(lambda _: kernels, notes, mod, checked=nothing).first(StopRequest())
         assert ["nothing was checked there" in note for note in notes] == [True]
 
     def test_where_only_our_kernels_differ_those_of_tvm_are_taken(self):
         mod, notes = IRModule({}).with_attr("error", 0.0), []
-        agreeing = Agreement(mod, [], check(), Parts(), notes.append)
-        made = agreeing.first(lambda _: (mod, MadeUpKernels(2, error=1.0)), StopRequest())
+        made = agreeing(lambda _: MadeUpKernels(2, error=1.0), notes, mod).first(StopRequest())
         assert check().agrees(made.compiled)
         assert notes == [
             "the kernels gave other outputs: those of TVM are taken, without schedules"

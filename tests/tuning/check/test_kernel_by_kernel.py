@@ -6,7 +6,7 @@ import pytest
 
 import tvm
 from tvm import relax, te, tirx, topi
-from tvm_droplet_ms.tuning.check.kernel_by_kernel import different_kernels, results_of
+from tvm_droplet_ms.tuning.check.diagnosis import different_kernels, results_of
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 
 X = np.random.default_rng(0).standard_normal((4, 16)).astype("float32")

@@ -18,9 +18,9 @@ from tvm_droplet_ms.tuning.compile import kernel_objects
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects
 from tvm_droplet_ms.tuning.compile.lowering import ModelBuilder, WeightPacker, build
-from tvm_droplet_ms.tuning.experience.strategy import Experience
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
-from tvm_droplet_ms.tuning.picks.pick_workers import start_workers
+from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart, start_workers
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
@@ -70,7 +70,7 @@ def picked():
     """
     mod, weights = network()
     kernels = ModelKernels(mod, TARGET, MemoryDatabase())
-    kernels.pick(None, RATES, 0, experience=Experience(prior=None, known=None))
+    kernels.picks = pick_schedules(kernels.tasks, RATES, warm_start=WarmStart(None, None))
     return kernels, weights
 
 

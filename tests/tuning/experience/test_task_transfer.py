@@ -25,6 +25,7 @@ from tvm_droplet_ms.search_strategy.known.tuned_task import (
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.experience.strategy import NEIGHBORS, PICKED, TaskSeeds, model_strategy
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
+from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 OTHER = Target({"kind": "llvm", "num-cores": 2})
@@ -104,7 +105,7 @@ def test_first_pick_comes_first_and_all_are_distinct():
     database = MemoryDatabase()
     measure(database, near)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, rates=RATES, known=None)
+    picks = pick_schedules([task], RATES, warm_start=WarmStart(None, None))
     search = search_of(new)
     seeds = TaskSeeds([near, new], database, TARGET, picks)
     points = seeds(search)
@@ -199,7 +200,7 @@ def test_decisions_of_a_sibling_of_the_same_sketch_are_tried_in_that_one():
 def test_strategy_of_a_model_starts_with_the_pick():
     new = convolution(64)
     task = ms.ExtractedTask("new", new, TARGET, [new], 1)
-    picks = pick_schedules([task], prior=None, rates=RATES, known=None)
+    picks = pick_schedules([task], RATES, warm_start=WarmStart(None, None))
     strategy = model_strategy([task], MemoryDatabase(), TARGET, picks, None, prior=None)
     with fast_tune_contexts():
         context = ms.TuneContext(

@@ -16,14 +16,13 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
 from tvm.tirx import ForKind
-from tvm_droplet_ms.measure.pool import TaskFailed
+from tvm_droplet_ms.measure.pool import TaskFailed, ThisProcess
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.picks import first_picks, pick_sampling
-from tvm_droplet_ms.tuning.picks.first_picks import is_tunable, pick_schedules
+from tvm_droplet_ms.tuning.picks.first_picks import is_tunable
 from tvm_droplet_ms.tuning.picks.pick_workers import (
-    LocalSampler,
-    Models,
     PickWorkers,
+    WarmStart,
     start_workers,
 )
 from tvm_droplet_ms.tuning.picks.picks import FirstPicks, PickFile
@@ -33,6 +32,10 @@ from tvm_droplet_ms.tuning.schedules import database_to_apply
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 RATES = MachineRates(100e9, (1000,), (10e9,))
 QUICK = {"rates": RATES, "known": None}
+
+
+def pick_schedules(tasks, prior="auto", known="auto", **options):
+    return first_picks.pick_schedules(tasks, warm_start=WarmStart(prior, known), **options)
 
 
 @derived_object
@@ -437,7 +440,7 @@ class TestWorkers:
         assert picks.unscheduled == {"dense": "it ended"}
 
     def test_get_one_schedule_of_a_task_that_takes_too_long(self, tmp_path):
-        workers = SlowWorkers(LocalSampler(Models(None)), most=1)
+        workers = SlowWorkers(PickWorkers(ThisProcess(), None), most=1)
         picks = pick_schedules([dense(8)], work_dir=tmp_path, workers=workers, **QUICK)
         assert len(picks) == 1 and not picks.unscheduled
         assert [(count > 1, is_asked) for count, is_asked in workers.asked][1:] == [(False, False)]
@@ -446,14 +449,14 @@ class TestWorkers:
         assert len(again) == 1
 
     def test_a_task_whose_single_schedule_takes_too_long_gets_a_plain_one(self):
-        workers = SlowWorkers(LocalSampler(Models(None)), most=0)
+        workers = SlowWorkers(PickWorkers(ThisProcess(), None), most=0)
         (pick,) = pick_schedules([dense(8)], workers=workers, **QUICK)
         assert "T.vectorized" in scheduled(pick).mod.script()
         assert len(workers.asked) == 2
 
     def test_leave_a_task_that_has_no_plain_schedule_either(self, monkeypatch):
         monkeypatch.setattr(first_picks, "plain_schedule", lambda _: None)
-        workers = SlowWorkers(LocalSampler(Models(None)), most=0)
+        workers = SlowWorkers(PickWorkers(ThisProcess(), None), most=0)
         picks = pick_schedules([dense(8)], workers=workers, **QUICK)
         assert picks.unscheduled == {"dense": "killed after 120 s, its time limit"}
         assert len(workers.asked) == 2

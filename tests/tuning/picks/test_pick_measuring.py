@@ -156,7 +156,14 @@ class Sampler:
 
 def contest(table, tmp_path, clock=lambda: 0.0):
     return PickContest(
-        TARGET, RATES, Sampler(), table, table, PickFile(tmp_path), seed=0, known=None, clock=clock
+        TARGET,
+        RATES,
+        Sampler(),
+        (table, table),
+        PickFile(tmp_path),
+        seed=0,
+        known=None,
+        clock=clock,
     )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm_droplet_ms.tuning.compile.kernel_objects import compile_object
+from tvm_droplet_ms.tuning.compile.linked_model import LinkedModel
 from tvm_droplet_ms.tuning.compile.naming import with_suffix
-from tvm_droplet_ms.tuning.several_shapes.joined_model import ShapeModel, join
+from tvm_droplet_ms.tuning.several_shapes.joined_model import join
 
 WIDTH = 256
 WEIGHT = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype("float32") / 16
@@ -48,7 +49,7 @@ def joined(modules: list[tvm.IRModule], folder: Path) -> Path:
             of_one = tvm.IRModule({name: function.with_attr("global_symbol", name)})
             compile_object(of_one, target, str(objects[name]))
             mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
-        models.append(ShapeModel(mod, kernels, objects))
+        models.append(LinkedModel(mod, objects, folder, target, kernels))
     join(models, folder, target).write(folder / "joined.so")
     return folder / "joined.so"
 

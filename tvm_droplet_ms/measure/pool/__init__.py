@@ -4,5 +4,14 @@
 from ..failures import TIME_LIMIT
 from .client import TaskFailed
 from .pool import WorkerPool, available_cpus, dump, require_linux
+from .this_process import ThisProcess
 
-__all__ = ["TIME_LIMIT", "TaskFailed", "WorkerPool", "available_cpus", "dump", "require_linux"]
+__all__ = [
+    "TIME_LIMIT",
+    "TaskFailed",
+    "ThisProcess",
+    "WorkerPool",
+    "available_cpus",
+    "dump",
+    "require_linux",
+]

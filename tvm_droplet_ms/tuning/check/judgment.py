@@ -4,7 +4,6 @@
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from ...frontends.imported import Arrays, Locate, Run
 from ...model.bindings import array_of, constant
 from ...session.errors import ModelError, first_line
 from ...session.stop import StopRequest
-from ..compile.lowering import lower
 from ..model_kernels import ModelKernels
 from .output_check import OutputCheck
 
@@ -67,8 +65,7 @@ class Judgment:
                 return True
         if truths and stop.left < time.monotonic() - start:
             return True
-        plain = partial(lower, is_reference=True)
-        untouched: Run = kernels.variant(self._mod, plain).compile()
+        untouched: Run = kernels.reference(self._mod).compile()
         single = {number: untouched(check.inputs[number]) for number in numbers}
         for number, truth in truths.items():
             check.excuse(number, [_beside(check.expected[number], single[number], truth)])
@@ -93,10 +90,8 @@ class Judgment:
             return ""
         # A failure here must not hide the original error.
         try:
-            node = self._locate(
-                self._check.inputs[number],
-                lambda mod: kernels.variant(mod, partial(lower, is_reference=True)).compile(),
-            )
+            inputs = self._check.inputs[number]
+            node = self._locate(inputs, lambda mod: kernels.reference(mod).compile())
         except Exception as error:
             logger.info("the node was not found: %s", first_line(error))
             return ""
@@ -106,13 +101,12 @@ class Judgment:
         """Return the import's float64 outputs by input set; empty if there is no float64 form."""
         # TVM raises many error types for modules that it cannot infer or compile.
         try:
-            wide = kernels.variant(in_float64(self._mod), partial(lower, is_reference=True))
-            run: Run = wide.compile()
+            run: Run = kernels.reference(in_float64(self._mod)).compile()
             return {
                 number: [
                     found.astype(expected.dtype)
                     for found, expected in zip(
-                        run(_widened(self._check.inputs[number])),
+                        run([_wide_array(each) for each in self._check.inputs[number]]),
                         self._check.expected[number],
                         strict=True,
                     )
@@ -175,9 +169,8 @@ def in_float64(mod: IRModule) -> IRModule:
     return made.with_attrs(mod.attrs) if mod.attrs else made
 
 
-def _widened(inputs: Sequence[np.ndarray]) -> Arrays:
-    """Convert the inputs of a module to the inputs of its float64 form."""
-    return [a.astype(_DOUBLE) if a.dtype == _SINGLE else a for a in inputs]
+def _wide_array(array: np.ndarray) -> np.ndarray:
+    return array.astype(_DOUBLE) if array.dtype == _SINGLE else array
 
 
 def _wide(expr: Any, values: dict[Any, Any]) -> Any:
@@ -189,7 +182,7 @@ def _wide(expr: Any, values: dict[Any, Any]) -> Any:
         return relax.TupleGetItem(_wide(expr.tuple_value, values), expr.index)
     array = array_of(expr)
     if array is not None:
-        return constant(array.astype(_DOUBLE)) if array.dtype == _SINGLE else expr
+        return constant(_wide_array(array)) if array.dtype == _SINGLE else expr
     if isinstance(expr, relax.Call):
         if not hasattr(expr.op, "name") or len(expr.ty_args):
             raise ValueError(f"a call of {expr.op} has no form in float64")

@@ -79,7 +79,7 @@ class Bound:
 
 def output_bounds(mod: IRModule) -> tuple[Bound | None, ...]:
     """Return the bound of each output of ``main``; None for outputs without a bounded function."""
-    return _Bounds(mod["main"]).of_outputs()
+    return _Bounds(mod["main"]).of_outputs
 
 
 def leaves(expr: Any, value_of: Callable[[Any], Any]) -> list[Any]:
@@ -108,8 +108,8 @@ class _Bounds:
 
     def __init__(self, function: relax.Function) -> None:
         self._values = bound_values(function)
-        self._leaves = leaves(function.body.body, self._value_of)
-        needed = {source for leaf in self._leaves for source in self._sources(leaf)}
+        outputs = leaves(function.body.body, self._value_of)
+        needed = {source for leaf in outputs for source in self._sources(leaf)}
         for variable in reversed(self._values):
             if variable in needed:
                 needed.update(self._sources(self._values[variable]))
@@ -117,10 +117,7 @@ class _Bounds:
         for variable, value in self._values.items():
             if variable in needed:
                 self._found[variable] = self._bound(value)
-
-    def of_outputs(self) -> tuple[Bound | None, ...]:
-        """Return the bound of each output."""
-        return tuple(self._bound(leaf) for leaf in self._leaves)
+        self.of_outputs = tuple(self._bound(leaf) for leaf in outputs)
 
     def _value_of(self, expr: Any) -> Any:
         while isinstance(expr, relax.Var) and expr in self._values:

@@ -2,16 +2,17 @@
 """A check that a compiled model still computes the imported model's function."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
 
-from ...frontends.imported import Arrays, ImportedModel, InputSpec, Reference, run_reference
+from ...frontends.imported import Arrays, ImportedModel, Reference, Run, run_reference
 from ...measure.deviation import element_scales, largest_deviation, moved_by_rounding, noise
 from ...session.errors import ModelError, first_line
 from ...session.given_inputs import given_values
@@ -76,9 +77,7 @@ class OutputCheck:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def deviation(
-        self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
-    ) -> float:
+    def deviation(self, run: Run, sets: Sequence[int] | None = None) -> float:
         """Return the largest deviation of a model's outputs in some input sets; None for all sets.
 
         The outputs are compared at the scales of ``element_scales``. If they deviate too much, the
@@ -88,13 +87,25 @@ class OutputCheck:
         numbers = range(len(self.inputs)) if sets is None else sets
         return max(self._deviation(number, run(self.inputs[number])) for number in numbers)
 
-    def agrees(
-        self, run: Callable[[Sequence[np.ndarray]], Arrays], sets: Sequence[int] | None = None
-    ) -> bool:
+    def agrees(self, run: Run, sets: Sequence[int] | None = None) -> bool:
         """Return whether the deviation is within the tolerance; see ``deviation``."""
         return self.deviation(run, sets) <= self.tolerance
 
-    def steps_off(self, run: Callable[[Sequence[np.ndarray]], Arrays]) -> dict[int, "np.ndarray"]:
+    def require(self, run: Run, library: Path, since: str) -> float:
+        """Return the deviation of a library. Raises ``RuntimeError`` if it exceeds the tolerance.
+
+        ``since``: what was done with the model since its outputs agreed.
+        """
+        deviation = self.deviation(run)
+        if deviation > self.tolerance:
+            raise RuntimeError(
+                f"the outputs of {library} differ from {self.reference.name} by {deviation:.1e} of "
+                f"its scale, where the same model gave the right ones before it was {since}: "
+                "please report the model"
+            )
+        return deviation
+
+    def steps_off(self, run: Run) -> dict[int, "np.ndarray"]:
         """Return each element's error in steps over all sets, by index of the quantized output."""
         numbers = [number for number, step in enumerate(self._steps) if step]
         found: dict[int, list[np.ndarray]] = {number: [] for number in numbers}
@@ -256,7 +267,13 @@ def make_check(
     is slow without schedules. Raises ``ModelError`` if a given value does not fit, or the reference
     cannot run on the inputs.
     """
-    values = _checked(given or {}, imported.inputs)
+    try:
+        values = given_values(
+            given or {},
+            {one.name: (tuple(one.shape), np.dtype(one.dtype)) for one in imported.inputs},
+        )
+    except ValueError as error:
+        raise ModelError(str(error)) from error
     generator = np.random.default_rng(seed)
     count = INPUT_SETS if imported.reference else 1
     inputs = tuple(
@@ -272,15 +289,6 @@ def make_check(
         output_bounds(imported.mod),
         output_steps(imported.mod),
     )
-
-
-def _checked(given: Mapping[str, np.ndarray], inputs: Sequence[InputSpec]) -> dict[str, np.ndarray]:
-    try:
-        return given_values(
-            given, {spec.name: (tuple(spec.shape), np.dtype(spec.dtype)) for spec in inputs}
-        )
-    except ValueError as error:
-        raise ModelError(str(error)) from error
 
 
 def untouched(imported: ImportedModel, target: Target) -> Reference:

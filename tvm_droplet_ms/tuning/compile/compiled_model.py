@@ -125,7 +125,8 @@ class CompiledModel:
         finally:
             # A virtual machine cannot remove its instrument.
             self._start()
-        return _by_name(totals)
+        names = {name for run in totals for name in run if not name.startswith(_BUILTIN)}
+        return {name: [run.get(name, 0.0) for run in totals] for name in sorted(names)}
 
     def watch(self, inputs: Sequence[np.ndarray], after: Callable[[str, list[Any]], None]) -> None:
         """Run the model, and call ``after`` with the name and tensors of each finished kernel."""
@@ -177,11 +178,6 @@ def time_in_alternation(
                 after_a_rest(timer)
             secs[name].append(timer())
     return secs
-
-
-def _by_name(totals: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    names = {name for run in totals for name in run if not name.startswith(_BUILTIN)}
-    return {name: [run.get(name, 0.0) for run in totals] for name in sorted(names)}
 
 
 def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:

@@ -18,7 +18,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...compat.loop_vectorizer import without_loop_vectorizer
-from ...measure.pool import TaskFailed, WorkerPool
+from ...measure.pool import TaskFailed, ThisProcess, WorkerPool
 from ...session.errors import LateKernelsError, TooLateError
 
 TIMEOUT_SECS = 300.0
@@ -36,12 +36,13 @@ class KernelObjects:
     in the time of ``time.monotonic``.
     """
 
-    def __init__(self, target: Target, workers: WorkerPool | None = None) -> None:
+    def __init__(self, target: Target, workers: WorkerPool | ThisProcess | None = None) -> None:
         self._target = target
-        self._workers = workers
+        self._workers = workers or ThisProcess()
         # The workers delete their directory regardless of how this process ends.
-        directory = workers.directory if workers is not None else None
-        self._folder = tempfile.TemporaryDirectory(prefix="droplet_objects_", dir=directory)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="droplet_objects_", dir=self._workers.directory
+        )
         self._paths: dict[tuple[str, int], Path] = {}
         self._running: dict[tuple[str, int], tuple[Path, Future[None]]] = {}
         self._numbers = itertools.count()
@@ -77,8 +78,7 @@ class KernelObjects:
                     if late_at < self.deadline:
                         late += self._forget(lambda future: not future.done())
                         late += self._forget(_has_failed)
-                        if self._workers is not None:
-                            self._workers.drop_tasks()
+                        self._workers.drop_tasks()
                         # The awaited function may have finished in the meantime.
                         raise LateKernelsError(late or [name], message) from None
                     raise TooLateError(message) from None
@@ -105,7 +105,10 @@ class KernelObjects:
             if key not in self._paths and key not in self._running:
                 path = self.folder / f"{next(self._numbers)}.o"
                 mod = IRModule({name: function.with_attr("global_symbol", name)})
-                self._running[key] = path, self._start(mod, path, patience)
+                future = self._workers.submit(
+                    patience, compile_object, mod, self._target, os.fspath(path)
+                )
+                self._running[key] = path, future
 
     def _forget(self, is_over: Callable[["Future[None]"], bool]) -> list[str]:
         """Forget matching compilations, so that they may restart; return the function names."""
@@ -113,16 +116,6 @@ class KernelObjects:
         for key in keys:
             del self._running[key]
         return [name for name, _ in keys]
-
-    def _start(self, mod: IRModule, path: Path, patience: float) -> "Future[None]":
-        if self._workers is not None:
-            return self._workers.submit(
-                patience, compile_object, mod, self._target, os.fspath(path)
-            )
-        future: Future[None] = Future()
-        compile_object(mod, self._target, os.fspath(path))
-        future.set_result(None)
-        return future
 
 
 def _key(name: str, function: PrimFunc) -> tuple[str, int]:

@@ -9,11 +9,11 @@ import errno
 import functools
 import logging
 import os
+import shutil
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import tvm_ffi
@@ -154,11 +154,6 @@ def _grow(packed: bytearray, kind: str, growth: int) -> None:
     _SIZE.pack_into(packed, place, model + growth)
 
 
-def _quoted(path: Path) -> str:
-    """Escape a path for a quoted string in assembly."""
-    return str(path).replace("\\", "\\\\").replace('"', '\\"')
-
-
 def _link(library: Path, parts: Iterable[Path]) -> None:
     """Link a shared library. Raises ``OSError`` if a disk is full, which TVM reports as text."""
     try:
@@ -170,33 +165,26 @@ def _link(library: Path, parts: Iterable[Path]) -> None:
         raise
 
 
-class HasFolder(Protocol):
-    """An object that owns a directory for its lifetime."""
-
-    @property
-    def folder(self) -> Path:
-        """The directory."""
-
-
 class LinkedModel:
     """A model after all passes, with the object files of its kernels by symbol.
 
-    ``objects``: owns the directory of the object files. ``kernels``: the functions that the object
-    files were compiled from.
+    ``folder``: the directory of the object files; it lives at least as long as ``owner``.
+    ``kernels``: the functions that the object files were compiled from.
     """
 
     def __init__(
         self,
         mod: IRModule,
         paths: Mapping[str, Path],
-        objects: HasFolder,
+        folder: Path,
         target: Target,
         kernels: Mapping[str, PrimFunc],
+        owner: object = None,
     ) -> None:
         self.mod = mod
         self.kernels = dict(kernels)
         self.paths = dict(paths)
-        self._objects = objects
+        self._directory, self._owner = folder, owner
         self._target = target
 
     @functools.cached_property
@@ -209,6 +197,13 @@ class LinkedModel:
                 _link(library, self.paths.values())
                 kernels = [tvm.runtime.load_module(str(library))]
         return self._build(self.mod, kernels).mod
+
+    def copied_to(self, folder: Path) -> "LinkedModel":
+        """Return the same model with its object files copied to another directory."""
+        paths = {name: folder / f"{name}.o" for name in self.paths}
+        for name, path in paths.items():
+            shutil.copyfile(self.paths[name], path)
+        return LinkedModel(self.mod, paths, folder, self._target, self.kernels)
 
     def executable(self) -> relax.VMExecutable:
         """Return the executable for ``export_library``."""
@@ -234,7 +229,8 @@ class LinkedModel:
             for piece in pieces:
                 file.write(piece)
         section = ".rodata" if data.stat().st_size < _NEAR else ".lrodata"
-        text = _INCLUDE.format(section=section, symbol=library_symbol(), data=_quoted(data))
+        quoted = str(data).replace("\\", "\\\\").replace('"', '\\"')
+        text = _INCLUDE.format(section=section, symbol=library_symbol(), data=quoted)
         source.write_text(text, encoding="utf-8", errors="surrogateescape")
         _link(path, [*self.paths.values(), source])
 
@@ -249,4 +245,4 @@ class LinkedModel:
 
     def _folder(self) -> "tempfile.TemporaryDirectory[str]":
         """Make a directory inside that of the objects, so that it is deleted even after a kill."""
-        return tempfile.TemporaryDirectory(dir=self._objects.folder)
+        return tempfile.TemporaryDirectory(dir=self._directory)

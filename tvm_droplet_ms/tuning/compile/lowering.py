@@ -191,7 +191,9 @@ class ModelBuilder:
         paths = self._objects.compile(kernels, late_at)
         for name in kernels:
             mod.update_func(mod.get_global_var(name), relax.ExternFunc(name))
-        return LinkedModel(mod, paths, self._objects, self._target, kernels)
+        return LinkedModel(
+            mod, paths, self._objects.folder, self._target, kernels, owner=self._objects
+        )
 
 
 def _schedule(lowered: IRModule, database: ms.Database, target: Target) -> IRModule:

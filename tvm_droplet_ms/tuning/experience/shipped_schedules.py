@@ -23,7 +23,7 @@ from ...cost_model.instruction_set import WIDEST, instruction_set
 from ...design_space.matrix_tiles.find_matrix import matrix_units
 from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
 from ...search_strategy.known.tuned_task import TunedTask
-from ...search_strategy.published.candidates import valid_secs
+from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.database import open_database
 
 SHIPPED = Path(__file__).parent / "known_schedules.jsonl"
@@ -54,9 +54,8 @@ def best_schedules(databases: Iterable[Database]) -> list[TunedTask]:
             if not secs:
                 continue
             key = str(record.workload.mod)
-            time = sum(secs) / len(secs)
-            if key not in best or time < best[key][0]:
-                best[key] = (time, record.trace)
+            if key not in best or mean(secs) < best[key][0]:
+                best[key] = (mean(secs), record.trace)
     tuned = (TunedTask.from_trace(trace) for _, trace in best.values())
     return [task for task in dict.fromkeys(tuned) if task.kinds]
 

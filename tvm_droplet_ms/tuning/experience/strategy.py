@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search strategy for a whole model's tasks, and its starting points."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm_ffi import structural_hash
@@ -16,9 +14,8 @@ from tvm.target import Target
 from ...search_strategy import DropletStrategy
 from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
-from ...search_strategy.known.known_schedules import KnownLike, check_known, find_schedules
+from ...search_strategy.known.known_schedules import KnownLike, find_schedules
 from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
-from ...search_strategy.prior import check_prior
 from ...search_strategy.published.decisions import SpacePoint
 from ..picks.picks import FirstPicks
 from ..schedules import best_records
@@ -36,21 +33,6 @@ SIBLINGS = 4
 
 PICKED = 4
 """Number of its own best predicted schedules that a task starts with."""
-
-
-@dataclass(frozen=True)
-class Experience:
-    """Results of earlier measurements of other models; see ``prior`` and ``known`` of ``tune``.
-
-    Raises ``ValueError`` if a file is missing or has other content.
-    """
-
-    prior: str | os.PathLike[str] | None = "auto"
-    known: KnownLike = "auto"
-
-    def __post_init__(self) -> None:
-        check_prior(self.prior)
-        check_known(self.known)
 
 
 class TaskSeeds:
@@ -133,7 +115,5 @@ def model_strategy(
     mods = [task.dispatched[0] for task in tasks]
     seeds = TaskSeeds(mods, database, target, picks, find_schedules(known, target))
     explorer = SeededExplorer(seeds, RandomExplorer(pool_size=DRAWN))
-    defaults: dict[str, Any] = {"explorer": explorer}
     # The benefit of a draft has not been measured for models, where each kernel gets few trials.
-    defaults["draft"] = None
-    return DropletStrategy(**defaults | options)
+    return DropletStrategy(**{"explorer": explorer, "draft": None} | options)

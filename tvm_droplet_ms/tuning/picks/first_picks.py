@@ -7,7 +7,7 @@ A kernel without a record runs as naive loops, orders of magnitude too slow.
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -16,16 +16,14 @@ from tvm_ffi import structural_hash
 from tvm.s_tir.meta_schedule import ExtractedTask
 
 from ...compat import fast_tune_contexts
-from ...measure.pool import TaskFailed
+from ...measure.pool import TaskFailed, ThisProcess
 from ...model.kernels.kernel_pass import why_not_schedulable
-from ...search_strategy.known.known_schedules import KnownLike
 from ...search_strategy.logger import logger
-from ...search_strategy.prior import PriorLike
 from ...session.errors import last_line
 from ...session.roofline import MachineRates, task_bound
 from .pick_pace import HEAVY_SHARE, LEAST, MOST, PickPace, weighing
 from .pick_sampling import PickRequest
-from .pick_workers import LocalSampler, Models, PickWorkers
+from .pick_workers import PickWorkers, WarmStart
 from .picks import FirstPick, FirstPicks, PickFile, StoredPick, restore, task_key
 from .plain_schedule import plain_schedule
 
@@ -51,11 +49,10 @@ def why_not_tunable(task: ExtractedTask) -> str | None:
 
 def pick_schedules(
     tasks: Sequence[ExtractedTask],
-    *,
-    work_dir: str | os.PathLike[str] | None = None,
-    prior: PriorLike = "auto",
-    known: KnownLike = "auto",
     rates: MachineRates,
+    *,
+    warm_start: WarmStart,
+    work_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
     pace: PickPace | None = None,
     workers: PickWorkers | None = None,
@@ -68,10 +65,10 @@ def pick_schedules(
 
     - ``work_dir``: where picks are kept; None to keep none. A pick from a hurried run is redone if
       there is time now and its workload is not in ``measured``.
-    - ``prior``: the cost model that ranks samples. Without one, the first valid schedule is picked.
-    - ``known``: schedules of other models' tasks; they are refitted and ranked too.
+    - ``warm_start``: the cost model that ranks samples, and known schedules, which are refitted and
+      ranked too. Without a cost model, the first valid schedule is picked.
     - ``pace``: decides how many schedules there is time for. None for as many as are useful.
-    - ``workers``: the processes that sample and rank, with the same ``prior``. None for this
+    - ``workers``: the processes that sample and rank, with the same cost model. None for this
       process.
     - ``measured``: the structural hashes of workloads with measured records.
     """
@@ -82,8 +79,7 @@ def pick_schedules(
     stakes = [int(task.weight) * bound for task, bound in zip(tasks, bounds, strict=True)]
     file = None if work_dir is None else PickFile(work_dir)
     stored = {} if file is None else file.read()
-    models = Models(prior)
-    local = LocalSampler(models)
+    local = PickWorkers(ThisProcess(), warm_start.prior)
     heavy = set(weighing(stakes, HEAVY_SHARE))
     picks = FirstPicks({name: reason for name, reason in reasons.items() if reason is not None})
     running: deque[_Sampled] = deque()
@@ -102,7 +98,12 @@ def pick_schedules(
     for index in sorted(range(len(tasks)), key=lambda index: -stakes[index]):
         heaviest.setdefault(task_key(tasks[index].dispatched[0], tasks[index].target), index)
     with fast_tune_contexts():
-        kept = _kept({key: tasks[index] for key, index in heaviest.items()}, stored, models)
+        kept = {}
+        for key, index in heaviest.items():
+            has_model = warm_start.model(tasks[index].target) is not None
+            pick = restore(tasks[index].dispatched[0], stored.get(key), has_model)
+            if pick is not None:
+                kept[key] = pick
         is_ample = pace is None or pace.is_ample
         open_keys = {
             key
@@ -118,7 +119,7 @@ def pick_schedules(
             if key not in open_keys:
                 picks.keep(kept[key], target)
                 continue
-            has_model = models.find(target) is not None
+            has_model = warm_start.model(target) is not None
             wish = MOST if index in heavy else LEAST
             count = wish
             if pace is not None:
@@ -131,7 +132,7 @@ def pick_schedules(
                 picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
                 continue
             late = count == 1 < wish
-            request = PickRequest(mod, target, count, seed, known)
+            request = PickRequest(mod, target, count, seed, warm_start.known)
             future = (workers or local).submit(key, request, has_model)
             running.append(_Sampled(task.task_name, key, request, has_model, late, future))
             if len(running) >= (AHEAD if workers else 1):
@@ -141,19 +142,6 @@ def pick_schedules(
     for name, reason in picks.unscheduled.items():
         logger.info("%s: no valid schedule was found, so that it stays naive: %s", name, reason)
     return picks
-
-
-def _kept(
-    tasks: Mapping[str, ExtractedTask], stored: Mapping[str, StoredPick], models: Models
-) -> dict[str, FirstPick]:
-    """Return the reusable picks of earlier runs by key."""
-    found = {}
-    for key, task in tasks.items():
-        has_model = models.find(task.target) is not None
-        pick = restore(task.dispatched[0], stored.get(key), has_model)
-        if pick is not None:
-            found[key] = pick
-    return found
 
 
 @dataclass(frozen=True)
@@ -170,8 +158,8 @@ class _Sampled:
 
 def _settle(
     sampled: _Sampled,
-    sampler: LocalSampler | PickWorkers,
-    local: LocalSampler,
+    sampler: PickWorkers,
+    local: PickWorkers,
     picks: FirstPicks,
     file: PickFile | None,
 ) -> None:
@@ -200,7 +188,7 @@ def _settle(
         file.append([replace(line, is_late=sampled.is_late)])
 
 
-def _in_haste(sampled: _Sampled, sampler: LocalSampler | PickWorkers) -> StoredPick:
+def _in_haste(sampled: _Sampled, sampler: PickWorkers) -> StoredPick:
     """Pick for a task whose samples take seconds each: the first valid one, or a plain one."""
     plain = plain_schedule(sampled.request.mod)
     if sampled.request.count > 1 or plain is None:

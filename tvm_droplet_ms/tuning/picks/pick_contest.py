@@ -11,13 +11,12 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tvm_ffi import structural_hash
 
-from tvm.ir import IRModule, load_json
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
@@ -25,7 +24,6 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput
 from tvm.target import Target
 
-from ...design_space.matrix_tiles.tile_intrinsics import register_named
 from ...measure.background import BackgroundRunner, PatientBuilder
 from ...measure.failures import is_machinery_failure
 from ...search_strategy.known.known_schedules import KnownLike
@@ -37,7 +35,7 @@ from ...session.stop import StopRequest
 from .pick_pace import MOST, weighing
 from .pick_sampling import PickRequest
 from .pick_workers import PickWorkers
-from .picks import FirstPick, FirstPicks, PickFile, task_key
+from .picks import FirstPick, FirstPicks, PickFile, replayed, task_key
 
 MEASURED = 3
 """The number of best predicted schedules of a kernel to measure."""
@@ -146,8 +144,7 @@ class PickContest:
     target: Target
     rates: MachineRates
     sampler: PickWorkers
-    builder: PatientBuilder
-    runner: BackgroundRunner
+    measure: tuple[PatientBuilder, BackgroundRunner]
     file: PickFile | None
     seed: int
     known: KnownLike = "auto"
@@ -177,8 +174,13 @@ class PickContest:
             began = self.clock()
             batch, waiting = waiting[:size], waiting[size:]
             finalists = self._finalists(batch, picks)
-            with self._ending_by(stop.deadline):
-                found = measure_finalists(finalists, self.target, self.builder, self.runner)
+            for part in self.measure:
+                part.end_by(stop.deadline)
+            try:
+                found = measure_finalists(finalists, self.target, *self.measure)
+            finally:
+                for part in self.measure:
+                    part.end_by(math.inf)
             for task, fastest in zip(batch, found, strict=True):
                 if fastest is not None:
                     self._keep(task, picks, fastest)
@@ -186,30 +188,17 @@ class PickContest:
             start, each = 0.0, (self.clock() - began) / len(batch)
         return count
 
-    @contextmanager
-    def _ending_by(self, moment: float) -> Iterator[None]:
-        """Within this context, drop builds and runs that are unfinished at ``moment``."""
-        parts = (self.builder, self.runner)
-        for part in parts:
-            part.end_by(moment)
-        try:
-            yield
-        finally:
-            for part in parts:
-                part.end_by(math.inf)
-
     def _waiting(
         self, tasks: Sequence[ExtractedTask], picks: FirstPicks, secs: Mapping[str, float]
     ) -> list[ExtractedTask]:
-        open_tasks = []
+        open_tasks, gains = [], []
         for task in tasks:
-            pick = picks.find(task.dispatched[0], self.target)
+            mod = task.dispatched[0]
+            pick = picks.find(mod, self.target)
             if pick is None or pick.secs is None:
+                bound = int(task.weight) * (task_bound(mod, self.rates) or 0.0)
                 open_tasks.append(task)
-        gains = []
-        for task in open_tasks:
-            bound = task_bound(task.dispatched[0], self.rates) or 0.0
-            gains.append(max(0.0, secs.get(str(task.task_name), 0.0) - int(task.weight) * bound))
+                gains.append(max(0.0, secs.get(str(task.task_name), 0.0) - bound))
         return [open_tasks[place] for place in weighing(gains, GAIN_SHARE)]
 
     def _finalists(self, tasks: Sequence[ExtractedTask], picks: FirstPicks) -> list[Finalists]:
@@ -225,7 +214,7 @@ class PickContest:
             traces = [] if pick is None else [pick.trace]
             # If TVM cannot make the design space or a worker dies, the task keeps its pick.
             try:
-                traces += [_trace(mod, text) for text in future.result()]
+                traces += [replayed(mod, text) for text in future.result()]
             except Exception as error:
                 logger.info("%s: nothing else to measure: %s", task.task_name, last_line(error))
             finalists.append(Finalists(mod, tuple(traces)))
@@ -239,10 +228,3 @@ class PickContest:
         picks.unscheduled.pop(str(task.task_name), None)
         if self.file is not None:
             self.file.append([pick.to_line(task_key(mod, self.target))])
-
-
-def _trace(mod: object, text: str) -> Trace:
-    schedule = Schedule(mod, debug_mask="none", error_render_level="none")
-    register_named(text)
-    Trace.apply_json_to_schedule(load_json(text), schedule)
-    return schedule.trace

@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,16 +126,22 @@ def restore(mod: IRModule, stored: StoredPick | None, has_model: bool) -> FirstP
     """
     if stored is None or (has_model and len(stored.points) > 1 and not stored.predicted):
         return None
-    schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     # A trace of another version of TVM or this package may raise an error of any schedule
     # primitive.
     try:
-        register_named(stored.trace)
-        Trace.apply_json_to_schedule(load_json(stored.trace), schedule)
+        trace = replayed(mod, stored.trace)
     except Exception as error:
         logger.info("a first pick no longer replays and is made anew: %s", last_line(error))
         return None
-    return FirstPick(mod, schedule.trace, stored.points, stored.predicted, stored.secs)
+    return FirstPick(mod, trace, stored.points, stored.predicted, stored.secs)
+
+
+def replayed(mod: IRModule, text: str) -> Trace:
+    """Return the trace of a workload from JSON. Raises TVM's error if it does not replay."""
+    schedule = Schedule(mod, debug_mask="none", error_render_level="none")
+    register_named(text)
+    Trace.apply_json_to_schedule(load_json(text), schedule)
+    return schedule.trace
 
 
 class PickFile:
@@ -145,16 +152,12 @@ class PickFile:
 
     def read(self) -> dict[str, StoredPick]:
         """Read the last pick of each key. Malformed lines are skipped."""
-        return {pick.key: pick for pick in self._lines()}
-
-    def _lines(self) -> Iterator[StoredPick]:
-        if not self.path.exists():
-            return
-        for line in self.path.read_bytes().splitlines():
-            try:
-                yield _parse(json.loads(line.decode("utf-8")))
-            except (ValueError, TypeError, KeyError):
-                continue
+        picks = {}
+        for line in self.path.read_bytes().splitlines() if self.path.exists() else ():
+            with suppress(ValueError, TypeError, KeyError):
+                pick = _parse(json.loads(line.decode("utf-8")))
+                picks[pick.key] = pick
+        return picks
 
     def append(self, picks: Sequence[StoredPick]) -> None:
         """Append picks to the file."""

@@ -50,10 +50,6 @@ def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV],
     return copy
 
 
-class _NothingToVectorize(Exception):
-    """Raised if a block has no loop to vectorize."""
-
-
 def _spread(schedule: Schedule, block: SBlockRV) -> None:
     """Vectorize a block and parallelize its outer loops."""
     axes: Sequence[Any] = schedule.get(block).iter_vars
@@ -61,11 +57,11 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
     if len(axes) != len(loops) or any(
         axis.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for axis in axes
     ):
-        raise _NothingToVectorize
+        raise ValueError("no loop to vectorize")
     spatial = [loop for loop, axis in zip(loops, axes, strict=True) if _is_spatial(axis)]
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if not _is_spatial(axis)]
     if not spatial:
-        raise _NothingToVectorize
+        raise ValueError("no loop to vectorize")
     *outer, last = spatial
     within, vector = _split(schedule, last)
     outer += within
@@ -87,11 +83,11 @@ def _split(schedule: Schedule, loop: LoopRV) -> tuple[list[LoopRV], LoopRV]:
     """Split off a vector loop; return the loop around it, if any, and the vector loop."""
     extent = schedule.get(loop).extent
     if not isinstance(extent, IntImm):
-        raise _NothingToVectorize
+        raise ValueError("no loop to vectorize")
     for lanes in VECTORS:
         if int(extent) % lanes == 0:
             around, vector = schedule.split(loop, [None, lanes])
             return [around], vector
     if 1 < int(extent) < VECTORS[0]:
         return [], loop
-    raise _NothingToVectorize
+    raise ValueError("no loop to vectorize")

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...frontends import import_model
 from ...frontends.extents import Dims, Shapes, check_dims, check_shapes
+from ...frontends.imported import ImportedModel
 from ...session.errors import ModelError
 
 Inputs: TypeAlias = Mapping[str, np.ndarray]
@@ -37,12 +39,17 @@ class BucketOptions:
     share: float
 
     @property
+    def _extents(self) -> dict[_Axis, int]:
+        """The extents by name, and by input and axis."""
+        extents: dict[_Axis, int] = {(name, None): each for name, each in (self.dims or {}).items()}
+        for name, shape in (self.shapes or {}).items():
+            extents |= {(name, axis): extent for axis, extent in enumerate(shape)}
+        return extents
+
+    @property
     def size(self) -> int:
         """A number that grows with the extents, for sorting buckets."""
-        extents = [*(self.dims or {}).values()]
-        for shape in (self.shapes or {}).values():
-            extents += shape
-        return prod(extents)
+        return prod(self._extents.values())
 
     def between(self, others: Sequence["BucketOptions"]) -> Iterator["BucketOptions"]:
         """Yield options with extents between the next smaller bucket and this one.
@@ -53,7 +60,7 @@ class BucketOptions:
         """
         tried = {}
         for place, extents in self._open(others).items():
-            own = self._extent(place[0])
+            own = self._extents[place[0]]
             low = max((e for e in extents if e is not None and e < own), default=0)
             between = {e for e in (low + 1, (low + own) // 2, own - 1) if low < e < own}
             tried[place] = sorted(between), max(between, default=low)
@@ -75,34 +82,15 @@ class BucketOptions:
 
         Axes with equal extents in all buckets are taken as one extent.
         """
-        named: list[_Axis] = [(name, None) for name in self.dims or {}]
-        axes: list[_Axis] = [
-            (name, axis)
-            for name, shape in (self.shapes or {}).items()
-            for axis in range(len(shape))
-        ]
         groups: dict[tuple[object, ...], list[_Axis]] = {}
-        for place in [*named, *axes]:
-            extents = tuple(other._find(place) for other in others)
+        for axis in self._extents:
+            extents = tuple(other._extents.get(axis) for other in others)
             if len(set(extents)) > 1:
-                key = (place[0] if place[1] is None else None, *extents)
-                groups.setdefault(key, []).append(place)
+                groups.setdefault((axis[0] if axis[1] is None else None, *extents), []).append(axis)
         return {
-            tuple(places): tuple(other._find(places[0]) for other in others)
+            tuple(places): tuple(other._extents.get(places[0]) for other in others)
             for places in groups.values()
         }
-
-    def _find(self, place: _Axis) -> int | None:
-        name, axis = place
-        if axis is None:
-            return (self.dims or {}).get(name)
-        shape = (self.shapes or {}).get(name, ())
-        return shape[axis] if axis < len(shape) else None
-
-    def _extent(self, place: _Axis) -> int:
-        extent = self._find(place)
-        assert extent is not None
-        return extent
 
     def _with(self, changes: Mapping[_Place, int]) -> "BucketOptions":
         """Return a copy with other extents at some places."""
@@ -113,6 +101,27 @@ class BucketOptions:
             for name, shape in (self.shapes or {}).items()
         }
         return replace(self, inputs=None, dims=dims or None, shapes=shapes or None)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model as ``tune`` was given it, to be imported for each of its shapes."""
+
+    model: Any
+    constants: Mapping[str, Any] | None
+    in_place: Mapping[str, str] | None
+    threads: int
+
+    def read(self, bucket: BucketOptions) -> ImportedModel:
+        """Import the model with the shapes of a bucket."""
+        return import_model(
+            self.model,
+            bucket.shapes,
+            self.threads,
+            dims=bucket.dims,
+            constants=self.constants,
+            in_place=self.in_place,
+        )
 
 
 def several(shapes: Any, dims: Any) -> bool:

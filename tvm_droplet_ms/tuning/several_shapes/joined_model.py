@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Join compiled models of several shapes in one library that shares equal weights and kernels."""
 
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from tvm_ffi import structural_hash
@@ -16,6 +14,7 @@ from tvm.tirx import PrimFunc
 from ...model.shared_constants import share_constants
 from ..compile.linked_model import LinkedModel
 from ..compile.naming import named_like, renamed_functions
+from .weight_layouts import WeightLayouts
 
 
 def entry_name(number: int) -> str:
@@ -23,35 +22,28 @@ def entry_name(number: int) -> str:
     return f"main_{number}" if number else "main"
 
 
-@dataclass(frozen=True)
-class ShapeModel:
-    """A model of one shape after all passes.
+class OneShape:
+    """The state of one shape among several.
 
-    - ``mod``: its Relax functions, and its kernels as external functions.
-    - ``kernels``: the compiled TIR functions by name; the names are unique among all shapes.
-    - ``objects``: the object files of the kernels by name.
+    - ``executable``: the name of its own library in the work directory.
+    - ``suffix``: appended to its kernel names, so that they are unique among all shapes.
+    - ``layouts``: the weight layouts of other shapes.
+    - ``model``: the model that was compiled last; None before that.
     """
 
-    mod: IRModule
-    kernels: Mapping[str, PrimFunc]
-    objects: Mapping[str, Path]
+    def __init__(self, number: int, layouts: WeightLayouts, folder: Path) -> None:
+        self.executable = f"shape_{number}.so"
+        self.suffix = f"_shape_{number}" if number else ""
+        self.layouts = layouts
+        self.model: LinkedModel | None = None
+        self._folder = folder
 
-    @staticmethod
-    def of(linked: LinkedModel, folder: Path) -> "ShapeModel":
-        """Make one from a linked model, with its object files copied to a directory."""
-        objects = {}
-        for name, path in linked.paths.items():
-            objects[name] = folder / f"{name}.o"
-            shutil.copyfile(path, objects[name])
-        return ShapeModel(linked.mod, linked.kernels, objects)
+    def keep(self, linked: LinkedModel) -> None:
+        """Keep a compiled model and copies of its object files, which the workers delete."""
+        self.model = linked.copied_to(self._folder)
 
 
-@dataclass(frozen=True)
-class _Folder:
-    folder: Path
-
-
-def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedModel:
+def join(models: Sequence[LinkedModel], folder: Path, target: Target) -> LinkedModel:
     """Join models; each ``main`` gets its ``entry_name``.
 
     ``folder``: a directory that outlives the returned model.
@@ -71,7 +63,7 @@ def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedMo
                 key = structural_hash(model.kernels[name].with_attr("global_symbol", ""))
                 if key not in of_hash:
                     of_hash[key] = variable
-                    kernels[name], objects[name] = model.kernels[name], model.objects[name]
+                    kernels[name], objects[name] = model.kernels[name], model.paths[name]
                 renamed[name] = of_hash[key]
             elif name == "main":
                 renamed[name] = named_like(entry_name(number), variable)
@@ -83,7 +75,7 @@ def join(models: Sequence[ShapeModel], folder: Path, target: Target) -> LinkedMo
             functions.setdefault(variable, function)
     # The joined module has the attributes of the first model.
     mod = share_constants()(IRModule(functions, attrs=models[0].mod.attrs))
-    return LinkedModel(mod, objects, _Folder(folder), target, kernels)
+    return LinkedModel(mod, objects, folder, target, kernels)
 
 
 def _new_name(name: str, taken: set[str]) -> str:

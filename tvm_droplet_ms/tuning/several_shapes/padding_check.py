@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Test whether inputs of other extents may be padded."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ...frontends.imported import Arrays, run_reference
-from ...runtime.shapes import Buckets, Shapes, cut, padded
+from ...runtime.shapes import Buckets, cut, padded
 from ...session.errors import ModelError
 from ...session.stop import StopRequest
-from ..check.output_check import EXACT_TOLERANCE, OutputCheck
+from ..check.output_check import EXACT_TOLERANCE, OutputCheck, make_check
 from ..result import TuneResult
-from .bucket_options import BucketOptions
-
-Probe = Callable[[BucketOptions], OutputCheck]
-"""Imports the model with other extents, and runs its reference. Raises ``ModelError``."""
+from .bucket_options import BucketOptions, ModelSource
 
 ROUNDING = 2.0
 """The maximum deviation of padded inputs from the reference, as a multiple of the deviation at the
@@ -37,7 +35,9 @@ def why_not_padded(
     results: Sequence[TuneResult],
     buckets: Buckets,
     options: Sequence[BucketOptions],
-    probe: Probe,
+    source: ModelSource,
+    tolerance: float,
+    seed: int,
     stop: StopRequest,
 ) -> str:
     """Return the reason not to pad; empty if all tests gave the outputs of the reference.
@@ -61,7 +61,8 @@ def why_not_padded(
                 return "there was no time to try it; pass a larger time_budget_s (--minutes)"
             tries += 1
             try:
-                check = probe(tried)
+                with results[0].target:
+                    check = make_check(source.read(tried), results[0].target, tolerance, seed)
             except ModelError as error:
                 return f"the model has no outputs at {extents}: {error}"
             if not _holds(check, results, buckets):
@@ -75,7 +76,11 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
     number = buckets.find(shapes, pads=True)
     if number is None:
         return False
-    result = results[number]
+    result, bucket, cuts = results[number], buckets.buckets[number], buckets.cuts() or {}
+
+    def run(inputs: Sequence[np.ndarray], noise: np.random.Generator | None = None) -> Arrays:
+        return cut(result.compiled(padded(inputs, bucket.inputs, noise)), cuts, shapes)
+
     for inputs in _trials(check.inputs[0], [spec.use.extent for spec in result.inputs]):
         try:
             expected = run_reference(check.reference, inputs)
@@ -84,13 +89,12 @@ def _holds(check: OutputCheck, results: Sequence[TuneResult], buckets: Buckets) 
         # Padding gets no tolerance for the precision: the deviation at the tuned shape includes it.
         tolerance = min(check.tolerance, max(EXACT_TOLERANCE, ROUNDING * result.deviation))
         one = replace(check, inputs=(inputs,), expected=(expected,), tolerance=tolerance)
-        run = _padded_run(result, buckets, number, shapes, None)
-        noisy = _padded_run(result, buckets, number, shapes, np.random.default_rng(0))
-        if not (_has_shapes(one, run) and one.agrees(run)):
+        shapes_differ = [a.shape for a in run(inputs)] != [a.shape for a in expected]
+        if shapes_differ or not one.agrees(run):
             return False
         # The same executable with other padding has the same rounding, so rounding is no excuse.
         alike = replace(one, expected=(run(inputs),), tolerance=EXACT_TOLERANCE, is_strict=True)
-        if not alike.agrees(noisy):
+        if not alike.agrees(partial(run, noise=np.random.default_rng(0))):
             return False
     return True
 
@@ -109,24 +113,3 @@ def _trials(
             array if extent is None else np.full_like(array, -1)
             for array, extent in zip(inputs, indexed, strict=True)
         )
-
-
-def _has_shapes(check: OutputCheck, run: Callable[[Sequence[np.ndarray]], Arrays]) -> bool:
-    found = [array.shape for array in run(check.inputs[0])]
-    return found == [array.shape for array in check.expected[0]]
-
-
-def _padded_run(
-    result: TuneResult,
-    buckets: Buckets,
-    number: int,
-    shapes: Shapes,
-    noise: np.random.Generator | None,
-) -> Callable[[Sequence[np.ndarray]], Arrays]:
-    cuts = buckets.cuts() or {}
-
-    def run(inputs: Sequence[np.ndarray]) -> Arrays:
-        whole = padded(inputs, buckets.buckets[number].inputs, noise)
-        return cut(result.compiled(whole), cuts, shapes)
-
-    return run

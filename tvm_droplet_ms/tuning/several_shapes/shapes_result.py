@@ -2,6 +2,7 @@
 """The result of ``tune`` with several shapes."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ...frontends.imported import Arrays
 from ...runtime.shapes import Buckets, cut, padded
 from ...session.errors import ModelError
-from ..result import TuneResult, in_order
+from ..result import TuneResult, typed
 from .joined_model import entry_name
 
 
@@ -47,27 +48,16 @@ class ShapesResult(TuneResult):
         """The result for each shape."""
         return self.of_shapes
 
-    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> np.ndarray | Arrays:
-        """Run the model for the shapes of the inputs.
-
-        ``*arrays``, ``**named``: the inputs by position or by name. Returns the output, or a list
-        if there are several. Raises ``ModelError`` if an input is missing or unknown, or no tuned
-        shape fits the inputs.
-        """
-        given = in_order([spec.name for spec in self.inputs], arrays, named)
+    def _run(self, given: Sequence[np.ndarray]) -> Arrays:
         shapes = tuple(tuple(np.shape(array)) for array in given)
         number = self.buckets.find(shapes, pads=self.pads)
         if number is None:
             raise ModelError(self._refusal(shapes))
         bucket, result = self.buckets.buckets[number], self.of_shapes[number]
-        typed = [
-            np.asarray(array, dtype=spec.dtype)
-            for array, spec in zip(given, result.inputs, strict=True)
-        ]
-        outputs = result.compiled(padded(typed, bucket.inputs))
+        outputs = result.compiled(padded(typed(result.inputs, given), bucket.inputs))
         if shapes != bucket.inputs:
             outputs = cut(outputs, self.buckets.cuts() or {}, shapes)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return outputs
 
     def as_json(self) -> str:
         """Return the results of all shapes as JSON."""

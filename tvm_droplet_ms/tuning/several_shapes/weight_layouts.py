@@ -145,18 +145,14 @@ class WeightLayouts:
         The best may be a measured pick, which has no record in the database.
         """
         current = by_workload(kernels.schedules())
-        timed: dict[int, list[tuple[float, TuningRecord]]] = {}
         own = {structural_hash(task.dispatched[0]) for task in kernels.tasks}
-        for key, record, secs in timed_records(open_database(self._directory), self._target):
-            if key in own:
-                timed.setdefault(key, []).append((secs, record))
         near = {}
-        for key, pairs in timed.items():
-            pairs.sort(key=lambda pair: pair[0])
-            best = pairs[0][0]
-            if key in current and not is_made_up(current[key]):
-                best = min(best, mean(valid_secs(current[key].run_secs)))
-            near[key] = [record for secs, record in pairs if secs <= NEAR * best]
+        for key, pairs in timed_records(open_database(self._directory), self._target).items():
+            if key in own:
+                best = pairs[0][0]
+                if key in current and not is_made_up(current[key]):
+                    best = min(best, mean(valid_secs(current[key].run_secs)))
+                near[key] = [record for secs, record in pairs if secs <= NEAR * best]
         return near
 
     def _lacking(self, kernels: ModelKernels) -> list[ExtractedTask]:

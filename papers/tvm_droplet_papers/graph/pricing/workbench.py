@@ -94,16 +94,12 @@ class Workbench:
                 "versions of TVM and are not used"
             )
         context = RunContext(target, threads, directory, seed, tell=note)
-        self._parts = context.parts
+        self._parts = context.phases
         self._seen: dict[int, ExtractedTask] = {}
         self._database = open_database(directory)
-        self._tuner = KernelTuner(
-            context,
-            self._database,
-            make_strategy=self._strategy,
-            make_priorities=InTurns,
-            keep_measuring=True,
-        )
+        self._tuner = KernelTuner(context, self._database)
+        self._tuner.make_strategy, self._tuner.make_priorities = self._strategy, InTurns
+        self._tuner.keep_measuring = True
 
     time_graphs = staticmethod(time_graphs)
 

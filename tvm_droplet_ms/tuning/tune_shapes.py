@@ -3,59 +3,57 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from tvm.target import Target
 
-from ...runtime.shapes import Bucket, Buckets
-from ...search_strategy.known.known_schedules import find_schedules, write_schedules
-from ...session.archive import replacing
-from ...session.database import open_database
-from ...session.errors import TooLateError
-from ...session.stop import StopRequest
-from ...session.work_dir import EXECUTABLE
-from ..compile.compiled_model import CompiledModel
-from ..experience.shipped_schedules import best_schedules
-from ..experience.strategy import Experience
-from ..result import TuneResult
-from .bucket_options import BucketOptions
-from .joined_model import ShapeModel, entry_name, join
-from .one_shape import OneShape
-from .padding_check import PADDED, REFUSED, Probe, why_not_padded
-from .shapes_result import ShapesResult
-from .weight_layouts import WeightLayouts
+from ..runtime.shapes import Bucket, Buckets
+from ..search_strategy.known.known_schedules import find_schedules, write_schedules
+from ..session.archive import replacing
+from ..session.database import open_database
+from ..session.errors import TooLateError
+from ..session.stop import StopRequest
+from ..session.work_dir import EXECUTABLE
+from .compile.compiled_model import CompiledModel
+from .compile.linked_model import LinkedModel
+from .experience.shipped_schedules import best_schedules
+from .model_tuning import ModelOptions, ReadModel, tune_model
+from .picks.pick_workers import WarmStart
+from .result import TuneResult
+from .several_shapes.bucket_options import BucketOptions, ModelSource
+from .several_shapes.joined_model import OneShape, entry_name, join
+from .several_shapes.padding_check import PADDED, REFUSED, why_not_padded
+from .several_shapes.shapes_result import ShapesResult
+from .several_shapes.weight_layouts import WeightLayouts
 
 logger = logging.getLogger(__name__)
 
 JOINING_SHARE = 0.1
 """The share of the time that is reserved for joining the shapes and testing the padding."""
 
-TuneOne = Callable[[StopRequest, int | None, Experience, OneShape], TuneResult]
-"""Tunes one shape, given the time limit, the maximum trials, the experience and the shape."""
 
-
-def tune_buckets(
-    tuned: Sequence[TuneOne],
+def tune_shapes(
+    source: ModelSource,
+    models: Sequence[ReadModel],
     buckets: Sequence[BucketOptions],
-    probe: Probe,
+    options: ModelOptions,
     request: StopRequest,
     trials: int | None,
-    experience: Experience,
-    directory: Path,
-    target: Target,
 ) -> ShapesResult:
     """Tune each shape with its share of the remaining time and trials, and join the shapes.
 
     The largest shape comes first: its weight layouts suit the others best. Each shape starts with
     the best schedules of the earlier shapes, refitted to its extents. A kernel that two shapes
     share already has measurements. Each shape has its own library file until all are joined in
-    ``EXECUTABLE``. ``tuned``: tunes each shape; ``probe``: see ``why_not_padded``.
+    ``EXECUTABLE``.
 
     Raises ``TooLateError`` if the time is too short for a first executable of each shape.
     """
-    found: dict[int, tuple[TuneResult, ShapeModel]] = {}
+    context = models[0].context
+    directory, target, warm_start = context.directory, context.target, context.warm_start
+    found: dict[int, tuple[TuneResult, LinkedModel]] = {}
     tuning = request.earlier(JOINING_SHARE * request.left)
     layouts = WeightLayouts(directory, target)
     order = sorted(range(len(buckets)), key=lambda number: -buckets[number].size)
@@ -69,8 +67,11 @@ def tune_buckets(
             logger.info("shape %d of %d", place + 1, len(buckets))
             shape = OneShape(number, layouts, folder)
             until = tuning.earlier((1 - left) * tuning.left)
+            own = replace(models[number].context, warm_start=warm_start)
             try:
-                result = tuned[number](until, most, experience, shape)
+                result = tune_model(
+                    replace(models[number], context=own), options, until, most, shape
+                )
             except TooLateError as error:
                 raise TooLateError(
                     f"{error}; {place} of {len(buckets)} shapes have a library of their own in "
@@ -79,11 +80,21 @@ def tune_buckets(
             assert shape.model is not None
             found[number] = result, shape.model
             layouts.end_shape()
-            experience = _with_schedules(experience, directory, target, folder / f"{number}.jsonl")
+            warm_start = _with_schedules(warm_start, directory, target, folder / f"{number}.jsonl")
         results, models = zip(*(found[number] for number in range(len(buckets))), strict=True)
         results = _joined(results, models, folder, directory, target)
-        shapes = Buckets(tuple(map(_bucket, results)))
-        reason = why_not_padded(results, shapes, buckets, probe, request)
+        shapes = Buckets(
+            tuple(
+                Bucket(
+                    tuple(spec.shape for spec in result.inputs),
+                    tuple(array.shape for array in result.check.expected[0]),
+                )
+                for result in results
+            )
+        )
+        reason = why_not_padded(
+            results, shapes, buckets, source, options.tolerance, context.seed, request
+        )
     first = {field.name: getattr(results[0], field.name) for field in fields(TuneResult)}
     note = REFUSED + reason if reason else PADDED
     logger.info("%s", note)
@@ -95,17 +106,17 @@ def tune_buckets(
 
 
 def _with_schedules(
-    experience: Experience, directory: Path, target: Target, path: Path
-) -> Experience:
+    warm_start: WarmStart, directory: Path, target: Target, path: Path
+) -> WarmStart:
     """Add the best schedules of a directory to the known ones, in a new file."""
     measured = best_schedules([open_database(directory)])
-    write_schedules(path, dict.fromkeys([*measured, *find_schedules(experience.known, target)]))
-    return replace(experience, known=path)
+    write_schedules(path, dict.fromkeys([*measured, *find_schedules(warm_start.known, target)]))
+    return replace(warm_start, known=path)
 
 
 def _joined(
     results: Sequence[TuneResult],
-    models: Sequence[ShapeModel],
+    models: Sequence[LinkedModel],
     folder: Path,
     directory: Path,
     target: Target,
@@ -119,22 +130,9 @@ def _joined(
         for number, result in enumerate(results)
     )
     for result in found:
-        _check(result, directory / EXECUTABLE)
+        result.check.require(
+            result.compiled, directory / EXECUTABLE, "joined with those of other shapes"
+        )
     for path in directory.glob("shape_*.so"):
         path.unlink()
     return found
-
-
-def _check(result: TuneResult, path: Path) -> None:
-    deviation = result.check.deviation(result.compiled)
-    if deviation > result.check.tolerance:
-        raise RuntimeError(
-            f"the outputs of {path} differ from {result.check.reference.name} by {deviation:.1e} "
-            "of its scale, where the same model gave the right ones before it was joined with "
-            "those of other shapes: please report the model"
-        )
-
-
-def _bucket(result: TuneResult) -> Bucket:
-    outputs = tuple(tuple(array.shape) for array in result.check.expected[0])
-    return Bucket(tuple(spec.shape for spec in result.inputs), outputs)

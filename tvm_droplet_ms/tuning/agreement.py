@@ -4,35 +4,30 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import tvm
 from tvm.ir import IRModule
-from tvm.ir.transform import Pass
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ...frontends.imported import Locate
-from ...session.errors import LateKernelsError, ModelError, RoundingError, TooLateError
-from ...session.roofline import naive_secs
-from ...session.stop import StopRequest
-from ..budget.ending import GRACE_SECS
-from ..compile.compiled_model import CompiledModel
-from ..compile.lowering import lower
-from ..model_kernels import ModelKernels
-from ..parts import Parts
-from ..picks.picks import NAMED
-from ..schedules import by_workload
-from .diagnosis import SearchClock, TooLate, first_change, without_wrong_schedules
-from .guarded_passes import NamedPass, guarded
-from .judgment import Judgment, remarks
-from .output_check import OutputCheck
+from ..frontends.imported import ImportedModel
+from ..session.errors import LateKernelsError, ModelError, RoundingError, TooLateError
+from ..session.roofline import naive_secs
+from ..session.stop import StopRequest
+from .budget.ending import GRACE_SECS
+from .check.diagnosis import SearchClock, TooLate, first_change, without_wrong_schedules
+from .check.judgment import Judgment, remarks
+from .check.output_check import OutputCheck
+from .compile.compiled_model import CompiledModel
+from .graph_passes import NamedPass, guarded
+from .kernel_tuner import KernelTuner
+from .model_kernels import ModelKernels
+from .picks.picks import NAMED
+from .schedules import by_workload
+from .several_shapes.weight_layouts import WeightLayouts
 
 logger = logging.getLogger(__name__)
-
-Prepare = Callable[[Sequence[Pass]], tuple[IRModule, ModelKernels]]
-"""Apply passes to the imported module; return the graph, and its kernels with schedules."""
 
 AGAIN_SECS = 3.0
 """Kernels that are not compiled this many seconds before the deadline lose their schedules. With
@@ -61,31 +56,31 @@ class Agreement:
     bisection finds the wrong schedules. Third, bisection finds a wrong graph pass. If the time is
     too short for an answer, all schedules or all passes are left out. A graph pass that raises is
     left out at once (``guarded``), and so is the first schedule of a kernel that is not compiled in
-    time.
+    time. ``right``: the schedules of the first executable, by the structural hash of the workload.
     """
 
     def __init__(
         self,
-        mod: IRModule,
+        imported: ImportedModel,
         passes: Sequence[NamedPass],
         check: OutputCheck,
-        parts: Parts,
-        note: Callable[[str], None],
+        tuner: KernelTuner,
+        layouts: WeightLayouts | None = None,
         *,
-        locate: Locate | None = None,
         is_rounded: bool = False,
     ) -> None:
-        self._mod = mod
+        self._mod = imported.mod
         self._is_rounded = is_rounded
-        self._passes = guarded(passes, note)
+        self._phases, self._note = tuner.context.phases, tuner.context.note
+        self._passes = guarded(passes, self._note)
         self._check = check
-        self._parts = parts
-        self._note = note
-        self._judgment = Judgment(mod, check, locate)
-        self._right: dict[int, TuningRecord] = {}
-        self._deadline = math.inf
+        self._tuner = tuner
+        self._layouts = layouts
+        self._judgment = Judgment(imported.mod, check, imported.locate)
+        self.right: dict[int, TuningRecord] = {}
+        self._stop = StopRequest()
 
-    def first(self, prepare: Prepare, stop: StopRequest) -> Executable:
+    def first(self, stop: StopRequest) -> Executable:
         """Prepare and build a model, without passes or schedules that change the outputs.
 
         Raises ``ModelError`` if TVM's import disagrees with the reference, or if the time is too
@@ -93,23 +88,23 @@ class Agreement:
         model does not agree.
         """
         skipped: list[str] = []
-        self._deadline = stop.deadline
-        made = self._make(prepare, skipped)
+        self._stop = stop
+        made = self._make(skipped)
         if self._is_rounded:
             off = self._check.deviation(made.compiled)
             if off > self._check.tolerance:
                 raise RoundingError(off, f"the outputs deviate by {off:.1e} in bfloat16")
         while not (self.agrees(made.compiled) or self._is_rounding(made, stop)):
             late = stop.earlier((1 - SEARCH_SHARE) * stop.left)
-            with self._parts("search for what changes the outputs"):
-                found, name = self._search(made, prepare, skipped, SearchClock(late))
+            with self._phases("search for what changes the outputs"):
+                found, name = self._search(made, skipped, SearchClock(late))
             if found is not None:
                 made = found
                 break
             skipped.append(name)
             self._note(f"the graph pass {name} changed the outputs and was left out")
-            made = self._make_or_leave(made, prepare, skipped)
-        self._right = by_workload(made.kernels.schedules())
+            made = self._make_or_leave(made, skipped)
+        self.right = by_workload(made.kernels.schedules())
         for text in remarks(self._check):
             self._note(text)
         return made
@@ -128,7 +123,7 @@ class Agreement:
                 f"{self._check.tolerance:.1e} allows"
             )
             try:
-                last = self._compile(chosen, self._deadline + GRACE_SECS)
+                last = self._compile(chosen, self._stop.deadline + GRACE_SECS)
                 if self.agrees(last):
                     return chosen, last
             except LateKernelsError as error:
@@ -137,39 +132,49 @@ class Agreement:
         last = self._compile_last(direct)
         if self.agrees(last):
             return direct, last
-        with self._parts("search for what changes the outputs"):
+        with self._phases("search for what changes the outputs"):
             found = without_wrong_schedules(
-                direct, self._check, SearchClock(stop), self._note, self._right
+                direct, self._check, SearchClock(stop), self._note, self.right
             )
         if found is not None:
             return direct, found
         self._note("the tuned model gave other outputs: the first executable is kept")
-        direct.chosen = dict(self._right)
+        direct.chosen = dict(self.right)
         return direct, first
 
     def agrees(self, compiled: CompiledModel) -> bool:
         """Return whether the outputs agree with the reference."""
-        with self._parts("check"):
+        with self._phases("check"):
             return self._check.agrees(compiled)
 
     def _compile(self, kernels: ModelKernels, late_at: float = math.inf) -> CompiledModel:
-        with self._parts("compile"):
+        with self._phases("compile"):
             return kernels.compile(late_at=late_at)
 
     def _compile_last(self, kernels: ModelKernels) -> CompiledModel:
         """Compile the measured schedules; refused or late kernels get their first ones back."""
         try:
-            return self._compile(kernels, self._deadline + GRACE_SECS)
+            return self._compile(kernels, self._stop.deadline + GRACE_SECS)
         except LateKernelsError as error:
-            kept = kernels.go_back(error.names, self._right)
+            kept = kernels.go_back(error.names, self.right)
             self._note(f"{_refused(kept)}: they have the schedules that the run began with")
             return self._compile(kernels)
 
-    def _make(self, prepare: Prepare, skipped: Collection[str]) -> Executable:
-        graph, kernels = prepare([step for name, step in self._passes if name not in skipped])
-        start = time.monotonic()
+    def _make(self, skipped: Collection[str]) -> Executable:
+        """Prepare the graph, lower it to kernels, pick their schedules, and compile them."""
+        steps = [step for name, step in self._passes if name not in skipped]
+        with self._phases("graph"):
+            graph = tvm.transform.Sequential(steps)(self._mod)
+        kernels = self._tuner.kernels(graph)
+        calls = [int(task.weight) for task in kernels.tasks]
+        logger.info("%d kernels, %d calls", len(calls), sum(calls))
+        self._tuner.pick(kernels, self._stop)
+        if self._layouts is not None:
+            self._layouts.choose(kernels)
+        start, deadline = time.monotonic(), self._stop.deadline
+        late_at = max(deadline - AGAIN_SECS, (start + deadline + GRACE_SECS) / 2)
         try:
-            compiled = self._compile(kernels, _late_at(self._deadline))
+            compiled = self._compile(kernels, late_at)
         except LateKernelsError as error:
             self._note(f"{_refused(kernels.leave(error.names))}: they were left")
             compiled = self._compile(kernels)
@@ -186,7 +191,7 @@ class Agreement:
         stop = StopRequest(stop.deadline + GRACE_SECS - made.build_secs)
         if stop.is_due:
             return False
-        with self._parts("check"):
+        with self._phases("check"):
             try:
                 may_agree = self._judgment.ask(made.kernels, made.compiled, stop)
             except TooLateError:
@@ -194,7 +199,7 @@ class Agreement:
             return may_agree and self._check.agrees(made.compiled)
 
     def _search(
-        self, made: Executable, prepare: Prepare, skipped: Sequence[str], clock: SearchClock
+        self, made: Executable, skipped: Sequence[str], clock: SearchClock
     ) -> tuple[Executable | None, str]:
         """Return an executable that agrees, or the name of a pass that changes the outputs."""
         found = without_wrong_schedules(made.kernels, self._check, clock, self._note)
@@ -207,29 +212,23 @@ class Agreement:
                 "the graph passes gave other outputs: all are left out, because the time was too "
                 "short to find which"
             )
-            return self._without_passes(made, prepare), ""
+            plain = self._make_or_leave(made, [name for name, _ in self._passes])
+            return plain if self.agrees(plain.compiled) else self._untouched(made), ""
         if name:
             return None, name
         self._note("the kernels gave other outputs: those of TVM are taken, without schedules")
         return self._untouched(made), ""
 
-    def _without_passes(self, made: Executable, prepare: Prepare) -> Executable:
-        """Return the import without passes: with schedules if that agrees, otherwise untouched."""
-        plain = self._make_or_leave(made, prepare, [name for name, _ in self._passes])
-        return plain if self.agrees(plain.compiled) else self._untouched(made)
-
-    def _make_or_leave(
-        self, before: Executable, prepare: Prepare, skipped: Collection[str]
-    ) -> Executable:
+    def _make_or_leave(self, before: Executable, skipped: Collection[str]) -> Executable:
         """Return the model without some passes, or the untouched import after a ``ModelError``."""
         try:
-            return self._make(prepare, skipped)
+            return self._make(skipped)
         except ModelError as error:
             logger.info("%s", error)
             return self._untouched(before)
 
     def _untouched(self, made: Executable) -> Executable:
-        kernels = made.kernels.variant(self._mod, partial(lower, is_reference=True))
+        kernels = made.kernels.reference(self._mod)
         start = time.monotonic()
         compiled = self._compile(kernels)
         if not self.agrees(compiled):
@@ -253,17 +252,11 @@ class Agreement:
             with clock.step():
                 steps = [step for _, step in passes[:count]]
                 graph = tvm.transform.Sequential(steps)(self._mod)
-                plain = kernels.variant(graph, partial(lower, is_reference=True))
-                return self._check.agrees(plain.compile())
+                return self._check.agrees(kernels.reference(graph).compile())
 
         if agrees(len(passes)):
             return ""
         return passes[first_change(len(passes), agrees)][0]
-
-
-def _late_at(deadline: float) -> float:
-    now = time.monotonic()
-    return max(deadline - AGAIN_SECS, (now + deadline + GRACE_SECS) / 2)
 
 
 def _refused(names: Sequence[str]) -> str:
