@@ -62,10 +62,15 @@ def open_work_dir(work_dir: str | os.PathLike[str] | None, target: Target, threa
     try:
         return _opened(directory, target, threads)
     except OSError as error:
-        raise ModelError(
-            f"work_dir {str(directory)!r} cannot be used: {error}. What is in it is kept: make "
-            "room or permit writing there and run again, or pass another work_dir"
-        ) from error
+        raise ModelError(unusable(directory, error)) from error
+
+
+def unusable(work_dir: str | os.PathLike[str], error: OSError) -> str:
+    """A sentence about a directory that cannot be made or written."""
+    return (
+        f"work_dir {os.fspath(work_dir)!r} cannot be used: {error}. What is in it is kept: make "
+        "room or permit writing there and run again, or pass another work_dir"
+    )
 
 
 def _opened(directory: Path, target: Target, threads: int) -> Path:

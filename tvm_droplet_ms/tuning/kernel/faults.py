@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...session.database import workload_hash
-from ...session.work_dir import EXECUTABLE, RESULT
+from ...session.work_dir import EXECUTABLE, RESULT, unusable
 from .errors import KernelError, KernelInterrupted
 
 CHECKS = "check_"
@@ -43,10 +43,7 @@ def refusing_full_disks(work_dir: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNUSABLE:
             raise
-        raise KernelError(
-            f"work_dir {os.fspath(work_dir)!r} cannot be used: {error}. What is in it is kept: "
-            "make room or permit writing there and run again, or pass another work_dir"
-        ) from error
+        raise KernelError(unusable(work_dir, error)) from error
 
 
 def refuse_another_kernel(work_dir: Path, module: IRModule) -> None:

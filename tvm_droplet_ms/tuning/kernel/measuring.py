@@ -4,6 +4,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,43 +48,44 @@ _BATCH = 64
 """The most candidates that TVM asks a strategy for at once, as in ``ms.tune_tir``."""
 
 
+@dataclass
 class KernelRun:
-    """One run of ``tune_kernel``."""
+    """One run of ``tune_kernel``.
 
-    def __init__(
-        self,
-        module: IRModule,
-        target: Target,
-        directory: Path,
-        name: str,
-        seed: int,
-        fleet: Fleet | None,
-        allocate: GivenArguments | None,
-    ) -> None:
-        self._module = module
-        self._target = target
-        self._directory = directory
-        self._name = name
-        self._seed = seed
-        self._fleet = fleet
-        self._allocate = allocate
+    - ``directory``: the work directory. ``name``: the kernel's name in messages.
+    - ``fleet``: the servers that measure; None for this machine. ``allocate``: makes the arguments
+      of candidates; None for random ones.
+    - ``known``: the number of schedules that earlier runs measured. ``measured``: that of this run.
+    - ``failures``: the failed schedules of this run, by reason. ``forecast``: the expected gain of
+      further trials.
+    """
+
+    module: IRModule
+    target: Target
+    directory: Path
+    name: str
+    seed: int
+    fleet: Fleet | None
+    allocate: GivenArguments | None
+    known: int = field(init=False)
+    measured: int = field(default=0, init=False)
+    failures: Counter[str] = field(default_factory=Counter, init=False)
+    forecast: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
         try:
-            self._database = open_database(directory)
+            self._database = open_database(self.directory)
         except (OSError, ValueError) as error:
             raise KernelError(str(error)) from error
-        self.forecast = ""
-        self.trials = 0
-        self.measured = 0
-        self.failures: Counter[str] = Counter()
         self.known = sum(not is_unmeasured(record.run_secs) for _, record in self._records())
 
     def _records(self) -> list[tuple[int, TuningRecord]]:
         """The records of the kernel for the target, with their positions in the file."""
-        workload = structural_hash(self._module)
+        workload = structural_hash(self.module)
         return [
             (position, record)
-            for position, record in read_records(self._directory)
-            if is_for_target(record, self._target)
+            for position, record in read_records(self.directory)
+            if is_for_target(record, self.target)
             and structural_hash(record.workload.mod) == workload
         ]
 
@@ -104,62 +106,61 @@ class KernelRun:
             return "trials"
         if rules.reason:
             return rules.reason
-        task = TaskState(self._name, trials, self.known, rules.best_secs)
-        display = run_display(self._directory, progress)
-        shown = ProgressCallback(display, RunState([task]), {0: self._name})
-        written = WrittenRecords(self._directory, self._database)
+        task = TaskState(self.name, trials, self.known, rules.best_secs)
+        display = run_display(self.directory, progress)
+        shown = ProgressCallback(display, RunState([task]), {0: self.name})
+        written = WrittenRecords(self.directory, self._database)
 
         def should_stop() -> str:
             if written.lost:
                 return "disk"
-            is_lost = self._fleet is not None and self._fleet.runner.fault
+            is_lost = self.fleet is not None and self.fleet.runner.fault
             return "fleet" if is_lost else rules.reason
 
         def on_batch(_task: int, results: Sequence[RunnerResult]) -> None:
             rules.tell(results)
-            self.trials += len(results)
             for result in results:
                 self.measured += not is_unmeasured(result.run_secs, result.error_msg)
                 if result.error_msg is not None:
                     self.failures[shortened(str(result.error_msg))] += 1
 
         tools = (
-            fast_measure(self._target, f_alloc_argument=self._allocate, process_wide=False)
-            if self._fleet is None
-            else self._fleet.measure(self._target)
+            fast_measure(self.target, f_alloc_argument=self.allocate, process_wide=False)
+            if self.fleet is None
+            else self.fleet.measure(self.target)
         )
         setup = TuningSetup(
-            str(self._directory),
+            str(self.directory),
             self._database,
             strategy=strategy,
             space=space,
             callbacks=[OnBatch(on_batch), written, *callbacks, shown],
-            seed=self._seed,
+            seed=self.seed,
             **tools,
         )
         timing = TuningClock(Priorities([Stake(1.0, 1.0)]), 1, should_stop=should_stop)
         try:
             with fast_tune_contexts(), quiet_tvm(), followed_phases(task):
                 context = setup.context(
-                    self._module,
-                    self._target,
+                    self.module,
+                    self.target,
                     task_name="main",
-                    rand_state=fork_seed(self._seed, n=1)[0],
+                    rand_state=fork_seed(self.seed, n=1)[0],
                     num_threads="physical",
-                    logger=get_loggers_from_work_dir(str(self._directory), ["main"])[0],
+                    logger=get_loggers_from_work_dir(str(self.directory), ["main"])[0],
                 )
                 measure([context], [1.0], timing, setup, Limits(math.inf, left, left, _BATCH))
         except ScheduleError as error:
             last = last_line(error).removeprefix("Error message: ")
             raise KernelError(
-                f"{self._name} has no design space: TVM's rules fail for it ({last[:150]}); write "
+                f"{self.name} has no design space: TVM's rules fail for it ({last[:150]}); write "
                 "its parts as kernels of their own"
             ) from error
         except RuntimeError:
-            refuse_lost_fleet(self._fleet, self._directory, self.known + self.measured)
+            refuse_lost_fleet(self.fleet, self.directory, self.known + self.measured)
             raise
         except ValueError as error:
-            raise KernelError(f"{self._name} could not be tuned: {error}") from error
+            raise KernelError(f"{self.name} could not be tuned: {error}") from error
         finally:
             self.forecast = task.forecast
             shown.close()
@@ -178,14 +179,14 @@ class KernelRun:
         ]
         if not timed:
             raise nothing_measured(
-                self._name,
-                [argument.name for argument in arguments_of(self._module)],
-                self._target,
-                self._directory,
+                self.name,
+                [argument.name for argument in arguments_of(self.module)],
+                self.target,
+                self.directory,
                 self.known,
                 self.failures,
                 why_ended,
             )
         timed.sort(key=lambda row: row[:2])
         ranked = [(position, record) for _, position, record in timed]
-        return Choice(self._name, self._module, self._directory, verifier).choose(ranked)
+        return Choice(self.name, self.module, self.directory, verifier).choose(ranked)
