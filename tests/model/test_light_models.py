@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 
 from tvm import relax  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
-from tvm_droplet_ms.frontends.onnx.operators import more_operators  # noqa: E402
+from tvm_droplet_ms.frontends.onnx.operators.importer import more_operators  # noqa: E402
 from tvm_droplet_ms.model.layers import layouts_of  # noqa: E402
 from tvm_droplet_ms.model.prepare import prepare_graph  # noqa: E402
 

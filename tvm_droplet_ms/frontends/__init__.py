@@ -57,7 +57,7 @@ def import_model(
         imported = import_relax(model, rest, shapes, dims)
         return replace(imported, identity=identify(model, rest))
     if kind == "torch":
-        from .torch import import_torch
+        from .torch.importing import import_torch
 
         _refuse_names(constants, in_place)
         imported = import_torch(model, rest, shapes, threads, dims)
@@ -78,7 +78,7 @@ def _read(path: str) -> tuple[Any, str]:
     if not os.path.exists(path):
         raise ModelError(f"model {path!r} does not exist: expected a file .onnx or .pt2")
     if path.endswith(".pt2"):
-        from .torch import load_exported_program
+        from .torch.loading import load_exported_program
 
         return load_exported_program(path), "torch"
     # The next import loads TVM's importer, which raises without this package.

@@ -133,14 +133,13 @@ class Unroller:
         # TorchScript's ``while`` has a meaningless limit: only the condition ends it.
         is_counted = limit is not None and (limit <= NODES or _keeps_condition(body))
         known = limit if limit is not None and is_counted else 0
-        if goes_on is None or known * len(body.node) > self._left:
-            self._give_up(step)
-            return None
-        if not goes_on or (limit is not None and step >= limit):
+        is_known = goes_on is not None and known * len(body.node) <= self._left
+        if is_known and (not goes_on or (limit is not None and step >= limit)):
             return self._end(node, key, states)
-        self._left -= len(body.node)
-        if self._left < 0:
-            self._give_up(step)
+        self._left -= len(body.node) if is_known else 0
+        if not is_known or self._left < 0:
+            if step:  # Before the first step, an untouched loop can stay.
+                raise UnknownLength
             return None
         steps = Steps()
         number = self._constant(steps, np.array(step, np.int64), "step")
@@ -193,12 +192,6 @@ class Unroller:
             parts = [each[at] for each in scanned]
             self._stack(steps, parts[::-1] if reverses[at] else parts, ends[at], output)
         return steps
-
-    @staticmethod
-    def _give_up(step: int) -> None:
-        """Raise ``UnknownLength``, except before the first step: an untouched loop can stay."""
-        if step:
-            raise UnknownLength
 
     def _end(self, node: NodeProto, key: str, states: int) -> Steps | None:
         """Pass the states on, and stack the scanned outputs."""

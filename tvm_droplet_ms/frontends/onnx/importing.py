@@ -22,11 +22,17 @@ from ...model.integers.products import count_products
 from ...session.errors import ModelError, first_line
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
 from ..imported import ImportedModel, check_inputs
-from .byte_products import rounds_to_bytes, with_exact_others
-from .given_inputs import declared_input, input_values, refusal
-from .in_place import mark_given, named_pairs, share_pasts
+from .given_inputs import (
+    declared_input,
+    input_values,
+    mark_given,
+    named_pairs,
+    refusal,
+    share_pasts,
+)
 from .inputs import true_inputs
-from .operators import more_operators
+from .operators.importer import more_operators
+from .operators.nodes.contrib.packed_weights import rounds_to_bytes, with_exact_others
 from .reference import first_different_node, onnx_runtime
 from .simplify import bound_in_order, simplify_onnx, without_zip_maps
 

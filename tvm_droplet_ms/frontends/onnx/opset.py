@@ -18,8 +18,9 @@ WEIGHT_BYTES = 1 << 12
 def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
     """Return a copy of a model with inputs in place of large initializers, and the initializers.
 
-    ``model`` is not changed, and the initializers belong to it. The inputs that replace weights
-    come last.
+    This is for tools that take a serialized model: protocol buffers are limited to 2 GB, and such a
+    tool copies all weights twice to look at shapes. ``model`` is not changed, and the initializers
+    belong to it. The inputs that replace weights come last.
     """
     rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
     parts = model.graph.ListFields()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime as the reference of an ONNX model, and the first node where TVM differs from it."""
+"""ONNX Runtime as the reference of an ONNX model, and the first node where TVM differs from it.
+
+Weights can be perturbed by a rounding error.
+"""
 
 import contextlib
 import functools
@@ -19,9 +22,13 @@ from tvm.ir import IRModule
 from ...measure.deviation import deviation, moved_by_rounding
 from ...session.errors import first_line
 from ..imported import Arrays, Reference, Run
-from .byte_products import has_lower_levels, rounds_to_bytes, with_exact_others
 from .evaluation import open_session
 from .halves import half_types, to_float32
+from .operators.nodes.contrib.packed_weights import (
+    has_lower_levels,
+    rounds_to_bytes,
+    with_exact_others,
+)
 from .order import all_graphs, named
 
 QUANTIZED = {

@@ -120,9 +120,10 @@ _PLACES = {("", "DequantizeLinear"): (0, 2), ("com.microsoft", "GatherBlockQuant
 
 
 def widen_integers(model: ModelProto) -> ModelProto:
-    """Widen 2-bit and 4-bit constants of operators to bytes. Changes ``model``.
+    """Widen 2-bit and 4-bit constants of operators to bytes: TVM has no tensors of these types.
 
-    They become int8 for ``GatherBlockQuantized``, whose uint8 values hold several numbers each.
+    ``pack_weights`` packs them again where that is faster. Changes ``model``. They become int8 for
+    ``GatherBlockQuantized``, whose uint8 values hold several numbers each.
     """
     constants = {each.name: each for each in model.graph.initializer if each.data_type in _KINDS}
     widened: dict[tuple[str, bool], str] = {}

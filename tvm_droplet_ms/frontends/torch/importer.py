@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's importer of exported programs, checked against PyTorch's shapes and types at every node."""
+"""TVM's importer of exported programs, checked against PyTorch's shapes and types at every node.
+
+It has converters of operators that TVM's importer lacks or imports incorrectly.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute nodes of constant inputs while a model is imported.
+"""Compute nodes of constant inputs while a model is imported, and expand functions of ONNX.
 
 TVM folds few of them, and then cannot import operators that depend on a computed shape. The bodies
 of functions and the branches of an ``If`` become known only during the import.

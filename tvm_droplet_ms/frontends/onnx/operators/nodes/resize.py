@@ -3,7 +3,10 @@
 
 TVM's converter (0.27) computes scales from the rounded extents, and rounds coordinates between two
 elements in its own way. TVM's operator is used where its result is the same, because graph passes
-know its layouts. Elsewhere the elements and weights are constants, axis by axis.
+know its layouts. Elsewhere the elements and weights are constants, axis by axis. Their equations
+are from ONNX's operator ``Resize``, in float32 as in ONNX Runtime
+(``onnxruntime/core/providers/cpu/tensor/upsamplebase.h``): where a coordinate lies between two
+elements, the rounding decides.
 """
 
 from collections.abc import Sequence

@@ -13,9 +13,12 @@ import numpy as np
 import onnx
 
 from ...operands import UnsupportedNode
-from .walk import WORDS
 
 Array = np.ndarray[Any, Any]
+
+WORDS = 4
+"""Number of words in a node: the threshold (for a leaf, its number), the feature, the first word of
+the right child (for larger features), and the first word of the left child."""
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """The tests of nodes, by their numbers in version 5."""

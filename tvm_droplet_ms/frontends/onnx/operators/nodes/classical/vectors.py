@@ -135,7 +135,11 @@ MOST_ON_STACK = 32
 
 
 def couple(shares: te.Tensor) -> list[te.Tensor]:
-    """Compute the probabilities of classes, (rows, classes).
+    """Couple the probabilities of pairs of classes to probabilities, (rows, classes), as in LIBSVM.
+
+    The method is the second one of Wu, Lin and Weng, "Probability estimates for multi-class
+    classification by pairwise coupling" (2004). The iteration stops early, so that only ONNX
+    Runtime's steps give its result (``ml_common.h``, ``multiclass_probability``).
 
     ``shares``: the probability of each class, given that the class is this one or another one,
     (rows, classes, classes).

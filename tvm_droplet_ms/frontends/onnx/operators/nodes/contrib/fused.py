@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converters for what ONNX Runtime's optimizer makes: fused products, and quantized operators."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ def fused_conv(bb: Any, inputs: Any, attr: Attributes) -> Any:
     if inputs[3] is not None:
         result = bb.emit(result + inputs[3])
     name = text(attr, "activation", "")
-    given = dict(zip(_PARAMETERS.get(name, ()), attr.get("activation_params", ())))
+    given = dict(zip(_ACTIVATIONS.get(name, ()), attr.get("activation_params", ())))
     return _activated(bb, result, name, given)
 
 
@@ -105,55 +105,25 @@ def _scaled(value: Any, factor: float) -> Any:
     return value if factor == 1.0 else value * number(float(factor), value)
 
 
-_PARAMETERS = {
-    "LeakyRelu": ("alpha",),
-    "Elu": ("alpha",),
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    **{name: () for name in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh")},
+    **{name: ("alpha",) for name in ("Elu", "LeakyRelu", "ThresholdedRelu")},
     "Selu": ("alpha", "gamma"),
-    "ThresholdedRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min", "max"),
 }
 """The parameters of activations, in the order of ``activation_params``."""
 
-_PLAIN: dict[str, Callable[[Any], Any]] = {
-    "": lambda value: value,
-    "Relu": op.nn.relu,
-    "Tanh": op.tanh,
-    "Sigmoid": op.sigmoid,
-    "Softplus": op.nn.softplus,
-    "Softsign": lambda value: value / (number(1.0, value) + op.abs(value)),
-}
-"""The activations without parameters."""
-
 
 def _activated(bb: Any, value: Any, name: str, given: dict[str, float | None]) -> Any:
-    """Apply an activation by name and parameters, as ONNX defines it."""
-    if name in _PLAIN:
-        return _PLAIN[name](value)
-
-    def parameter(of: str, default: float) -> float:
-        found = given.get(of)
-        return float(default if found is None else found)
-
-    def of_type(of: str, default: float) -> Any:
-        return number(parameter(of, default), value)
-
-    zero, one = number(0.0, value), number(1.0, value)
-    if name == "LeakyRelu":
-        return op.nn.leakyrelu(value, parameter("alpha", 0.01))
-    if name == "ThresholdedRelu":
-        return op.where(value > of_type("alpha", 1.0), value, zero)
-    if name in ("Elu", "Selu"):
-        alpha = of_type("alpha", 1.0 if name == "Elu" else 1.67326319217681884765625)
-        gamma = of_type("gamma", 1.0 if name == "Elu" else 1.05070102214813232421875)
-        return gamma * op.where(value > zero, value, alpha * (op.exp(value) - one))
-    if name == "Clip":
-        bounded = op.maximum(value, of_type("min", -3.4028234e38))
-        return op.minimum(bounded, of_type("max", 3.4028234e38))
-    if name == "HardSigmoid":
-        line = value * of_type("alpha", 0.2) + of_type("beta", 0.5)
-        return op.minimum(op.maximum(line, zero), one)
-    raise UnsupportedNode(f"its activation is {name!r}, which is not supported")
+    """Apply an activation by name and parameters: ONNX's operator of that name."""
+    if not name:
+        return value
+    if name not in _ACTIVATIONS:
+        raise UnsupportedNode(f"its activation is {name!r}, which is not supported")
+    known = {of: number for of, number in given.items() if number is not None}
+    # In this version, the limits of a ``Clip`` are attributes.
+    return standard(name, bb, [value], {**known, "tvm_custom": {"opset": 6, "num_outputs": 1}})
 
 
 @converts("MatMulIntegerToFloat")

@@ -26,9 +26,8 @@ from ...operands import (
 )
 from ..contrib import DOMAIN as CONTRIB
 from ..quantized import dequantize_linear, dynamic_quantize_linear, mat_mul_integer
-from .cells import GATES, Cell, Function, Kind, activation_function
+from .cells import GATES, WIDTH, Cell, Function, Kind, Layer, Operands, Packer, activation_function
 from .kernel import recurrence
-from .layer import WIDTH, Layer, Operands, Packer
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

@@ -15,8 +15,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from .cells import Cell
-from .layer import WIDTH, Layer, Operands
+from .cells import WIDTH, Cell, Layer, Operands
 
 _PARALLEL_STEP = {1: 1 << 19, 2: 1 << 21}
 """Minimum number of multiplications in a step of a direction for its tiles to run in parallel, by
