@@ -13,7 +13,7 @@ from tvm import relax
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.tuning.compile.keep_nan import keep_nan
+from tvm_droplet_ms.tuning.compile.finishing_passes import keep_nan
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
