@@ -8,7 +8,7 @@ from graphs import build
 import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
-from tvm_droplet_ms.model.bounded_indices import bound_indices
+from tvm_droplet_ms.model.indices import bound_indices
 from tvm_droplet_ms.model.prepare import prepare_graph
 
 DATA = np.arange(12, dtype="float32").reshape(4, 3)

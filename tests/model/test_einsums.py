@@ -8,7 +8,7 @@ from graphs import apply, build, operators
 import tvm
 from tvm import relax
 from tvm_droplet_ms.model.einsums import expand_einsums, explicit_subscripts
-from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
+from tvm_droplet_ms.model.kernels.attention.fused_attention import find_attentions
 from tvm_droplet_ms.model.prepare import prepare_graph
 
 EXTENTS = {"a": 2, "b": 3, "c": 4, "d": 5, "e": 6, "f": 1}

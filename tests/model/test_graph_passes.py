@@ -9,8 +9,8 @@ from numpy_relax import evaluate
 import tvm
 from tvm import relax
 from tvm_droplet_ms.model.folding.numpy_folding import fold_constants
-from tvm_droplet_ms.model.folding.pads import fold_pads
-from tvm_droplet_ms.model.layout.convertible import drop_dropouts, expand_clips, place_constants
+from tvm_droplet_ms.model.folding.taps import fold_pads
+from tvm_droplet_ms.model.layout.layout import drop_dropouts, expand_clips, place_constants
 from tvm_droplet_ms.model.stacks import concatenate_stacks, unstack_reductions
 
 op = relax.op

@@ -9,8 +9,7 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.half_products import compute_in_bfloat16
-from tvm_droplet_ms.model.kernels.lowering_passes import lowering_passes
-from tvm_droplet_ms.model.kernels.registration import legalize_map
+from tvm_droplet_ms.model.kernels.lowering_passes import legalize_map, lowering_passes
 from tvm_droplet_ms.model.shared_constants import share_constants
 
 

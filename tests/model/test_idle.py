@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm.target import Target
 from tvm_droplet_ms.frontends import import_model
-from tvm_droplet_ms.model.folding.idle import drop_idle
-from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
+from tvm_droplet_ms.model.folding.numpy_folding import drop_idle
+from tvm_droplet_ms.model.kernels.attention.fused_attention import find_attentions
 from tvm_droplet_ms.model.prepare import prepare_graph
 
 op = relax.op

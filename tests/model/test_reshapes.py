@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import values_of
 from tvm_droplet_ms.model.kernels.lowering_passes import lowering_passes
-from tvm_droplet_ms.model.layout.reshapes import sink_reshapes
+from tvm_droplet_ms.model.layout.transposes import sink_reshapes
 
 op = relax.op
 

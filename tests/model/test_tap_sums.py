@@ -5,8 +5,8 @@ import pytest
 from graphs import Values, apply, assert_same, build, calls
 
 from tvm import relax
-from tvm_droplet_ms.model.folding import tap_sums
-from tvm_droplet_ms.model.folding.tap_sums import read_outputs, split_taps
+from tvm_droplet_ms.model.folding import taps as tap_sums
+from tvm_droplet_ms.model.folding.taps import read_outputs, split_taps
 
 op = relax.op
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}

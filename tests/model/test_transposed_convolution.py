@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.model.transposed_convolution import TRANSPOSED, split_transposed
+from tvm_droplet_ms.model.rewritten_convolutions import TRANSPOSED, split_transposed
 
 CASES = [
     # input, outputs, kernel, stride, padding, output padding

@@ -5,9 +5,9 @@ import pytest
 from graphs import Values, apply, assert_same, build, calls
 
 from tvm import relax
-from tvm_droplet_ms.model.layout.reshapes import sink_reshapes
-from tvm_droplet_ms.model.layout.volumes import flatten_volumes
+from tvm_droplet_ms.model.layout.transposes import sink_reshapes
 from tvm_droplet_ms.model.prepare import prepare_graph
+from tvm_droplet_ms.model.rewritten_convolutions import flatten_volumes
 
 op = relax.op
 LAYOUT = {"data_layout": "NDHWC", "kernel_layout": "DHWIO"}

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.testing import te_workload
-from tvm_droplet_ms.design_space.dot_products.dot_units import dot_unit, half_unit
+from tvm_droplet_ms.design_space.dot_products.find_dot import dot_unit, half_unit
 from tvm_droplet_ms.design_space.matrix_tiles.find_matrix import has_matrix_units
 from tvm_droplet_ms.host import blas_gflops, host_target
 from tvm_droplet_ms.session.roofline import (

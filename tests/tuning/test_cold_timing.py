@@ -12,7 +12,7 @@ import tvm
 from tvm import te
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig
 from tvm.target import Target
-from tvm_droplet_ms.model.kernels.weights.weight_reuse import REUSES_WEIGHTS
+from tvm_droplet_ms.model.kernels.weights.weight_marks import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning import cold_timing
 from tvm_droplet_ms.tuning.cold_timing import (
     FEWEST_CALLS,

@@ -2,10 +2,8 @@
 """Splits vectors into lengths that LLVM keeps in registers.
 
 TVM vectorizes a loop of up to 64 elements without splitting it. LLVM scalarizes a vector that is
-longer than a register if its length is not a power of two: convolutions with 24 output channels
-took 59 ms with vectors of 24, and 5.4 ms with three vectors of 8 (Zen 5, one thread). In an
-elementwise block, LLVM computes an address per element if the vector length does not divide the
-rows: a batch norm of 56x56x224 took 669 us with vectors of 64, and 53 us with vectors of 32.
+longer than a register if its length is not a power of two, which takes ten times as long. In an
+elementwise block, it computes an address per element if the vector length does not divide the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,19 +20,17 @@ from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 from tvm.tirx import For, ForKind, IntImm, IterVar
 
-from .entry_function import entry_name
-from .screening.torn_tuples import chooses_by
+from .screening.miscompiled import chooses_by
+from .trees import entry_name
 
 REGISTER = 64
-"""Bytes of the longest vector registers (AVX-512). On AVX2, vectors of 12 floats took 3.3 times as
-long as three vectors of 4 (a matmul of 128 x 256)."""
+"""Bytes of the longest vector registers (AVX-512)."""
 
 _REGISTERS = {"avx512f": REGISTER, "avx": 32}
 """Register bytes by CPU feature, for registers longer than 16 bytes, the longest first."""
 
 FEWEST_LANES = 4
-"""Minimum lanes of the parts of a split vector. Five vectors of 4 take 0.6 times as long as one
-vector of 20; parts with fewer lanes gained nothing."""
+"""Minimum lanes of the parts of a split vector. Parts with fewer lanes gain nothing."""
 
 _VECTORIZES = "RewriteParallelVectorizeUnroll"
 
@@ -51,8 +47,8 @@ class NativeVectors:
     ``i % 4`` as consecutive (``docs/upstream/loop_vectorizer.md``).
 
     A reduction with a vector that cannot be split is refused, because it has schedules with other
-    vectors: in a convolution of 240 channels, vectors of 30 took 11.5 ms and vectors of 16 took
-    1.0 ms. Elementwise blocks have no other schedules, and keep their vectors.
+    vectors: vectors of 30 instead of 16 take eleven times as long. Elementwise blocks have no other
+    schedules, and keep their vectors.
 
     It is applied to a schedule like a postprocessor, between the one that vectorizes and the one
     that decomposes reductions. ``register``: the bytes of the target's longest vector registers.
@@ -188,9 +184,9 @@ def _split_rows(schedule: Schedule, block: SBlockRV, row: int, lanes: int) -> bo
     """Split the two innermost loops of a block into rows, and the rows into vectors.
 
     Each index then comes from one loop, or from a vector within a row. If a vector is split again
-    instead, TVM does not simplify its indices: rounding an image of 3x224x224 to bytes takes 60 us
-    that way, and 12 us by rows. ``row``: the elements of a row, a multiple of ``lanes``. Returns
-    False, and changes nothing, if the two loops do not cover whole rows.
+    instead, TVM does not simplify its indices, which takes five times as long. ``row``: the
+    elements of a row, a multiple of ``lanes``. Returns False, and changes nothing, if the two loops
+    do not cover whole rows.
     """
     loops = list(schedule.get_loops(block))[-2:]
     if len(loops) < 2:

@@ -4,8 +4,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 from tvm.ir import IRModule
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir import SBlock, Schedule
@@ -18,13 +16,13 @@ from tvm.target import Target
 
 from .dot_products.dot_intrinsics import BYTES, HALVES
 from .dot_products.dot_rule import DotProducts
-from .dot_products.dot_units import dot_unit, half_unit
+from .dot_products.find_dot import dot_unit, half_unit
 from .matrix_tiles.find_matrix import matrix_units
-from .matrix_tiles.tile_kind import PREFIX
 from .matrix_tiles.tile_rule import MatrixTiles
+from .matrix_tiles.tile_shapes import PREFIX
 from .native_vectors import register_bytes
-from .register_tiles.find_product import find_product
-from .register_tiles.tile_rule import PARTITIONED, RegisterTiles
+from .register_tiles.tile_rule import PARTITIONED, RegisterTiles, find_product
+from .trees import nodes_in
 
 FROM_TARGET = "post-order-apply"
 """TVM's name for the space with the target's default rules."""
@@ -69,7 +67,8 @@ def sound_schedules(
         context = TuneContext(mod, target=target, space_generator=space, rand_state=seed)
         return list(context.generate_design_space())
 
-    if any(_is_broken(schedule) for schedule in schedules):
+    steps = [inst for schedule in schedules for inst in schedule.trace.insts]
+    if any(each.kind.name == "Annotate" and str(each.inputs[1]) in _BROKEN for each in steps):
         return made(_space_of_dots(target))
     marks = PARTITIONED, PREFIX
     has_tiles = any(mark in str(schedule.trace) for schedule in schedules for mark in marks)
@@ -115,10 +114,11 @@ def _space_with(*added: ScheduleRule) -> PostOrderApply:
 
 
 def _reads_narrow(mod: IRModule) -> bool:
-    loads: list[Any] = []
-    for _, func in mod.functions_items():
-        structural_walk(func, (TensorLoad, loads.append))
-    return any(str(load.source.dtype) in (*BYTES, *HALVES) for load in loads)
+    return any(
+        str(load.source.dtype) in (*BYTES, *HALVES)
+        for function in mod.functions.values()
+        for load in nodes_in(function, TensorLoad)
+    )
 
 
 def _wants_tiles(mod: IRModule, target: Target) -> bool:
@@ -126,14 +126,5 @@ def _wants_tiles(mod: IRModule, target: Target) -> bool:
     # CPUs with only AVX have these registers too, but no fused multiply-add.
     if register_bytes(target) not in _REGISTERS or dot_unit(target) is None:
         return False
-    blocks: list[Any] = []
-    for _, func in mod.functions_items():
-        structural_walk(func, (SBlock, blocks.append))
+    blocks = (each for func in mod.functions.values() for each in nodes_in(func, SBlock))
     return sum(find_product(block) is not None for block in blocks) == 1
-
-
-def _is_broken(schedule: Schedule) -> bool:
-    return any(
-        inst.kind.name == "Annotate" and str(inst.inputs[1]) in _BROKEN
-        for inst in schedule.trace.insts
-    )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values and the users of the variables of a Relax function."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,14 @@ class Bindings:
     def call_of(self, expr: Expr, *names: str) -> relax.Call | None:
         """Return the call that an expression is or is bound to, if its operator is in ``names``.
 
-        ``expr``: a call, or a variable. ``names``: names of operators, such as "relax.add". Returns
-        None for any other expression.
+        ``names``: names of operators, such as "relax.add". None for any other expression.
         """
         value = self.value_of(expr)
         return value if operator_name(value) in names else None
+
+    def array_of(self, expr: Expr) -> "np.ndarray[Any, Any] | None":
+        """Return the values of a constant or of a variable bound to one; None for others."""
+        return array_of(self.value_of(expr))
 
     def only_user(self, var: Var) -> Var | None:
         """Return the only user of a variable, or None if the result or several variables use it."""
@@ -97,6 +101,16 @@ def operator_name(value: Expr) -> str:
     if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
         return str(value.op.name)
     return ""
+
+
+def relax_operators(names: str) -> set[str]:
+    """Return the full names of operators of Relax; ``names``: without "relax.", between spaces."""
+    return {f"relax.{name}" for name in names.split()}
+
+
+def relax_functions(names: str) -> dict[str, Callable[..., Expr]]:
+    """Map operators of Relax to the functions that call them; ``names``: as above."""
+    return {f"relax.{name}": attrgetter(name)(relax.op) for name in names.split()}
 
 
 def static_shape(expr: Expr) -> tuple[int, ...] | None:

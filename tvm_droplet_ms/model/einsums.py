@@ -10,63 +10,22 @@ from collections import Counter
 from math import prod
 from string import ascii_letters
 
-import tvm
 from tvm import relax
 
-from .bindings import Bindings, Expr, Var, operator_name, static_shape
-from .rewriting import Emit, binding_pass, stateless
-
-_EINSUM = "relax.einsum"
+from .bindings import Bindings, Expr, static_shape
+from .rewriting import Emit, operator_pass
 
 Shape = tuple[int, ...]
 
 
-def expand_einsums() -> tvm.transform.Pass:
+@operator_pass("ExpandEinsums", ["relax.einsum"])
+def expand_einsums(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
     """Make a pass that replaces each ``relax.einsum`` of two operands by a matrix product.
 
     The pass transposes and joins axes before and after the product where necessary. It rewrites
     einsums of floats with static shapes that sum over at least one axis. Each axis must occur at
-    most once per operand, and in the result or in both operands. Returns the pass.
+    most once per operand, and in the result or in both operands.
     """
-    return binding_pass("ExpandEinsums", stateless(_expand), [_EINSUM])
-
-
-def explicit_subscripts(subscripts: str, ranks: tuple[int, ...]) -> tuple[list[str], str] | None:
-    """Return the letters of each operand and of the result, with ellipses expanded.
-
-    If the subscripts have no result, it is inferred. ``subscripts``: in the notation of NumPy's
-    ``einsum``. ``ranks``: ranks of the operands. Returns None if the subscripts and the ranks do
-    not agree, or if an operand or the result has a letter twice.
-    """
-    text = subscripts.replace(" ", "")
-    left, arrow, result = text.partition("->")
-    operands = left.split(",")
-    if len(operands) != len(ranks):
-        return None
-    free = [letter for letter in ascii_letters if letter not in text]
-    widest = ""
-    for place, rank in enumerate(ranks):
-        letters = operands[place].replace("...", "")
-        count = rank - len(letters)
-        if count < 0 or (count > 0 and "..." not in operands[place]):
-            return None
-        rest = "".join(free[:count])[::-1]
-        widest = max(widest, rest, key=len)
-        operands[place] = operands[place].replace("...", rest)
-    if arrow:
-        result = result.replace("...", widest)
-    else:
-        counts = Counter("".join(operands))
-        once = sorted(letter for letter, n in counts.items() if n == 1 and letter not in widest)
-        result = widest + "".join(once)
-    if any(len(set(letters)) < len(letters) for letters in (*operands, result)):
-        return None
-    return operands, result
-
-
-def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-    if operator_name(value) != _EINSUM:
-        return None
     operands = bindings.value_of(value.args[0])
     if not isinstance(operands, relax.Tuple) or len(operands.fields) != 2:
         return None
@@ -106,6 +65,39 @@ def _expand(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | No
         return relax.op.permute_dims(product, [order.index(axis) for axis in result])
     # Return the value, not its variable, so that the result is not a copy of another variable.
     return bindings.values[product]
+
+
+def explicit_subscripts(subscripts: str, ranks: tuple[int, ...]) -> tuple[list[str], str] | None:
+    """Return the letters of each operand and of the result, with ellipses expanded.
+
+    If the subscripts have no result, it is inferred. ``subscripts``: in the notation of NumPy's
+    ``einsum``. ``ranks``: ranks of the operands. Returns None if the subscripts and the ranks do
+    not agree, or if an operand or the result has a letter twice.
+    """
+    text = subscripts.replace(" ", "")
+    left, arrow, result = text.partition("->")
+    operands = left.split(",")
+    if len(operands) != len(ranks):
+        return None
+    free = [letter for letter in ascii_letters if letter not in text]
+    widest = ""
+    for place, rank in enumerate(ranks):
+        letters = operands[place].replace("...", "")
+        count = rank - len(letters)
+        if count < 0 or (count > 0 and "..." not in operands[place]):
+            return None
+        rest = "".join(free[:count])[::-1]
+        widest = max(widest, rest, key=len)
+        operands[place] = operands[place].replace("...", rest)
+    if arrow:
+        result = result.replace("...", widest)
+    else:
+        counts = Counter("".join(operands))
+        once = sorted(letter for letter, n in counts.items() if n == 1 and letter not in widest)
+        result = widest + "".join(once)
+    if any(len(set(letters)) < len(letters) for letters in (*operands, result)):
+        return None
+    return operands, result
 
 
 def _arranged(operand: Expr, letters: str, order: list[str], shape: Shape, emit: Emit) -> Expr:

@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from ..design_space.dot_products.dot_intrinsics import HALF
-from .bindings import Bindings, Expr, Var, operator_name, values_of
+from .bindings import Bindings, Expr, Var, operator_name, relax_operators, values_of
 from .layers import CONVOLUTIONS, Layer, convolution_like, layer_of
 from .rewriting import Emit, binding_pass
 
@@ -22,10 +22,7 @@ _DEPTH, _LANES = 2, 4
 """Number of products that one lane of an instruction adds up, and the least number of lanes; see
 ``dot_intrinsics.py``."""
 
-_READ_ROUNDED = {
-    *(f"relax.{name}" for name in ("add", "subtract", "multiply", "sigmoid")),
-    *(f"relax.nn.{name}" for name in ("relu", "gelu", "silu")),
-}
+_READ_ROUNDED = relax_operators("add subtract multiply sigmoid nn.relu nn.gelu nn.silu")
 """Other operators that may read a rounded input. Their kernels widen it, and they do not derive
 indices or choices from it."""
 
@@ -49,7 +46,7 @@ def compute_in_bfloat16(*, pads_colors: bool = False) -> tvm.transform.Pass:
     of two activations other than attention (``fuse_attention``) stay in float32.
 
     ``pads_colors``: whether images of three channels get a fourth channel of zeros, which matrix
-    tiles need. Returns the pass. Run it on a prepared graph: no later pass moves weights.
+    tiles need. Run it on a prepared graph: no later pass moves weights.
     """
 
     def make_rewrite(bindings: Bindings) -> _Rounding:
@@ -103,7 +100,9 @@ class _Rounding:
         if constant not in self._weights:
             widths = [(0, 0)] * layer.weight.ndim
             widths[layer.weight_input_axis] = (0, self._added_channels(layer))
-            self._weights[constant] = _half(np.pad(layer.weight, widths))
+            values = np.ascontiguousarray(np.pad(layer.weight, widths))
+            tensor = tvm.runtime.tensor(values.astype(ml_dtypes.bfloat16))
+            self._weights[constant] = relax.const(tensor, HALF)
         return self._weights[constant]
 
     def _round(self, data: Var, emit: Emit, added: int = 0) -> Var:
@@ -188,8 +187,3 @@ def _is_served(layer: Layer, added: int) -> bool:
         and outputs % _LANES == 0
         and products >= _LEAST_PRODUCTS
     )
-
-
-def _half(weight: "np.ndarray[Any, Any]") -> Expr:
-    values = np.ascontiguousarray(weight).astype(ml_dtypes.bfloat16)
-    return relax.const(tvm.runtime.tensor(values), HALF)

@@ -8,13 +8,17 @@ import numpy as np
 
 from tvm import relax
 
-from .bindings import Expr, array_of, constant, is_float32, operator_name, static_shape
+from .bindings import (
+    Expr,
+    array_of,
+    constant,
+    is_float32,
+    operator_name,
+    relax_functions,
+    static_shape,
+)
 
-CONVOLUTIONS = {
-    "relax.nn.conv1d": relax.op.nn.conv1d,
-    "relax.nn.conv2d": relax.op.nn.conv2d,
-    "relax.nn.conv3d": relax.op.nn.conv3d,
-}
+CONVOLUTIONS = relax_functions("nn.conv1d nn.conv2d nn.conv3d")
 
 
 def layouts_of(attrs: Any) -> tuple[str, str, str]:
@@ -64,9 +68,8 @@ class Layer:
 def layer_of(value: Expr) -> Layer | None:
     """Return the layer that a bound value computes.
 
-    ``value``: the value of a binding. Returns None if the value is not a convolution or matrix
-    product, if it is not float32, if its shape is unknown, if its weight is not constant, if its
-    input is constant, or if a layout is packed.
+    None if the value is not a convolution or matrix product, if it is not float32, if its shape is
+    unknown, if its weight is not constant, if its input is constant, or if a layout is packed.
     """
     name = operator_name(value)
     if name not in (*CONVOLUTIONS, "relax.matmul"):

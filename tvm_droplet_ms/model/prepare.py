@@ -4,31 +4,25 @@
 import tvm
 from tvm import relax
 
-from .bounded_indices import bound_indices
-from .decoding.grouped_heads import group_heads
-from .decoding.half_caches import narrow_caches
+from .decoding.caches import group_heads, narrow_caches
 from .decoding.in_place import write_rows
 from .einsums import expand_einsums
 from .folding.affine import fold_affine
-from .folding.idle import drop_idle
-from .folding.numpy_folding import fold_constants
-from .folding.pads import fold_pads
+from .folding.numpy_folding import drop_idle, fold_constants
 from .folding.slices import join_slices
-from .folding.tap_sums import split_taps
-from .folding.taps import drop_taps
+from .folding.taps import drop_taps, fold_pads, split_taps
 from .half_products import compute_in_bfloat16
-from .integers.integer_products import compute_in_integers
+from .indices import bound_indices
+from .integers.products import compute_in_integers
 from .integers.whole_floats import keep_whole_floats
 from .layout.channel_padding import VECTOR, pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
-from .layout.convertible import drop_dropouts, expand_clips, place_constants
-from .layout.layout import convert_layout
-from .layout.reshapes import sink_reshapes
-from .layout.volumes import flatten_volumes
-from .narrow_weights.pack_weights import pack_weights
+from .layout.layout import convert_layout, drop_dropouts, expand_clips, place_constants
+from .layout.transposes import sink_reshapes
+from .narrow_weights import pack_weights
+from .rewritten_convolutions import flatten_volumes, split_transposed
 from .shared_constants import share_constants
 from .stacks import concatenate_stacks, unstack_reductions
-from .transposed_convolution import split_transposed
 
 
 def prepare_graph(
@@ -48,8 +42,7 @@ def prepare_graph(
     ``has_vnni``: see ``pack_weights``.
 
     After it, run ``LegalizeOps``, ``AnnotateTIROpPattern``, ``FoldConstant``, ``FuseOps``,
-    ``FuseTIR`` and ``AttachAttrLayoutFreeBuffers``, and then the tuning. Returns the pass. It does
-    not change operators that it does not know.
+    ``FuseTIR`` and ``AttachAttrLayoutFreeBuffers``, and then the tuning.
     """
     canonicalize = relax.transform.CanonicalizeBindings
     return tvm.transform.Sequential(

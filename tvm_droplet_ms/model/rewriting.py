@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes that rewrite the bindings of a Relax function, one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import tvm_ffi
 
 import tvm
 from tvm import relax
+from tvm.ir import IRModule
 
 from .bindings import Bindings, Expr, Var, operator_name, users_of, values_of
 
@@ -50,15 +51,36 @@ def _rewrite_block(
     return type(block)(new)
 
 
-def stateless(
-    rewrite: Callable[[Bindings, Var, Expr, Emit], "Expr | None"],
-) -> Callable[[Bindings], Rewrite]:
-    """Turn a rewrite that needs only the bindings into the ``make_rewrite`` of ``binding_pass``."""
-    return lambda bindings: partial(rewrite, bindings)
+def operator_pass(
+    name: str, operators: Collection[str] = (), required: Collection[str] = ()
+) -> Callable[[Callable[[Bindings, Expr, Emit], "Expr | None"]], Callable[[], tvm.transform.Pass]]:
+    """Turn a rewrite of calls into a function that makes the pass; see ``binding_pass``.
+
+    The rewrite takes the bindings of a block, a value and the function that binds an expression.
+    ``operators``: the rewrite is called with calls of these operators; if empty, with all values.
+    ``required``: the pass skips functions that call none of these; by default, ``operators``.
+    """
+
+    def decorate(
+        rewrite: Callable[[Bindings, Expr, Emit], "Expr | None"],
+    ) -> Callable[[], tvm.transform.Pass]:
+        def rewrite_calls(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+            is_one = not operators or operator_name(value) in operators
+            return rewrite(bindings, value, emit) if is_one else None
+
+        def make_pass() -> tvm.transform.Pass:
+            return binding_pass(
+                name, lambda bindings: partial(rewrite_calls, bindings), required or operators
+            )
+
+        make_pass.__doc__, make_pass.__name__ = rewrite.__doc__, rewrite.__name__
+        return make_pass
+
+    return decorate
 
 
 def binding_pass(
-    name: str, make_rewrite: Callable[[Bindings], Rewrite], required: Sequence[str] = ()
+    name: str, make_rewrite: Callable[[Bindings], Rewrite], required: Collection[str] = ()
 ) -> tvm.transform.Pass:
     """Make a pass that gives variables of Relax functions new values of the same types.
 
@@ -69,9 +91,9 @@ def binding_pass(
     - ``required``: the pass skips functions that call none of these operators. If empty, the pass
       rewrites every function.
 
-    Returns the pass. It leaves unused values to dead code elimination. It does not rewrite
-    functions that FuseOps made (attribute "Primitive") or the branches of ``If``. It raises
-    ValueError if a new value has another type than its variable.
+    It leaves unused values to dead code elimination. It does not rewrite functions that FuseOps
+    made (attribute "Primitive") or the branches of ``If``. It raises ValueError if a new value has
+    another type than its variable.
     """
 
     def transform(func: relax.Function, _mod: Any, _ctx: Any) -> relax.Function:
@@ -88,3 +110,30 @@ def binding_pass(
         return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
 
     return relax.transform.function_pass(transform, opt_level=0, name=name)
+
+
+def call_pass(name: str, replace: Callable[[Any, Any], Any]) -> tvm.transform.Pass:
+    """Make a pass that replaces calls by calls of new kernels.
+
+    ``replace``: takes the mutator, which has ``builder_`` and ``lookup_binding``, and a call. It
+    returns the new call, or the call itself.
+    """
+
+    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
+        mutator = _CallMutator(mod, replace)
+        for variable, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                mutator.builder_.update_func(variable, mutator.visit_expr(function))
+        return mutator.builder_.get()
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+
+@relax.expr_functor.mutator
+class _CallMutator(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: IRModule, replace: Callable[[Any, Any], Any]) -> None:
+        super().__init__(mod)
+        self._replace = replace
+
+    def visit_call_(self, call: Any) -> Any:
+        return self._replace(self, super().visit_call_(call))

@@ -6,8 +6,8 @@ import tvm_ffi
 import tvm
 from tvm import relax
 
-from .bindings import Bindings, Expr, Var, operator_name
-from .rewriting import Emit, binding_pass, stateless
+from .bindings import Bindings, Expr, operator_name
+from .rewriting import Emit, operator_pass
 
 STACK = "relax.stack"
 
@@ -44,10 +44,18 @@ def _as_number(expr: Expr) -> Expr:
     return relax.const(expr.value.numpy().reshape(()), str(expr.ty.dtype))
 
 
-def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-    operator = PAIRWISE.get(operator_name(value))
-    tensors = None if operator is None else _stacked(bindings, value)
-    if operator is None or tensors is None:
+@operator_pass("UnstackReductions", PAIRWISE, [STACK])
+def unstack_reductions(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """Make a pass that computes the sum, maximum or minimum of stacked tensors pairwise.
+
+    TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
+    reduces the stack over its new axis. ``ConvertLayout`` stops with an error at the stack, which
+    fuses with nothing. Pairwise operations fuse with the convolution before them. The results are
+    bitwise equal, because the tensors are added up in the same order. The stacks are left as dead
+    code.
+    """
+    operator, tensors = PAIRWISE[operator_name(value)], _stacked(bindings, value)
+    if tensors is None:
         return None
     sources = [_unbroadcast(bindings, tensor) for tensor in tensors]
     # If no source has the shape of the result, keep the broadcast of the first tensor.
@@ -62,30 +70,15 @@ def _rewrite_reductions(bindings: Bindings, _var: Var, value: Expr, emit: Emit) 
     return operator(result, sources[-1]) if len(sources) > 1 else result
 
 
-def unstack_reductions() -> tvm.transform.Pass:
-    """Make a pass that computes the sum, maximum or minimum of stacked tensors pairwise.
+@operator_pass("ConcatenateStacks", [STACK])
+def concatenate_stacks(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """Make a pass that replaces each stack by a concatenation of expanded tensors.
 
-    TVM's ONNX importer broadcasts the inputs of ``Sum``, ``Max`` and ``Min``, stacks them, and
-    reduces the stack over its new axis. This makes two kernels, which fuse with nothing, and
-    ``ConvertLayout`` stops with an error at the stack. Additions, maxima and minima of two tensors
-    fuse with the convolution before them. Returns the pass. The results are bitwise equal, because
-    the tensors are added up in the same order. The stacks are left as dead code.
+    ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
     """
-    return binding_pass("UnstackReductions", stateless(_rewrite_reductions), [STACK])
-
-
-def _rewrite_stacks(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-    tensors = _operands(bindings, value) if operator_name(value) == STACK else None
+    tensors = _operands(bindings, value)
     if tensors is None:
         return None
     axis = int(value.attrs.axis or 0)
     expanded = [emit(relax.op.expand_dims(tensor, axis)) for tensor in tensors]
     return relax.op.concat(expanded, axis=axis)
-
-
-def concatenate_stacks() -> tvm.transform.Pass:
-    """Make a pass that replaces each stack by a concatenation of expanded tensors.
-
-    ``ConvertLayout`` stops at a stack of activations: "Invalid SLayout: can't find S".
-    """
-    return binding_pass("ConcatenateStacks", stateless(_rewrite_stacks), [STACK])

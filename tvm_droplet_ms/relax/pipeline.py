@@ -13,8 +13,7 @@ from tvm.target import Target
 
 from ..compat.flags import check_flag
 from ..host import parsed_target
-from ..model.kernels.lowering_passes import lowering_passes
-from ..model.kernels.registration import register_schedule_rules
+from ..model.kernels.lowering_passes import lowering_passes, register_schedule_rules
 from ..search_strategy.published.candidates import is_for_target
 from ..session.database import open_database
 from ..tuning.compile.finishing_passes import finishing_passes

@@ -11,10 +11,8 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
-from ..design_space.screening.coverage import unwritten
-from ..design_space.screening.long_chains import long_chain
-from ..design_space.screening.soundness import repeated_sum
-from ..design_space.screening.torn_tuples import torn_tuple
+from ..design_space.screening.miscompiled import long_chain, torn_tuple
+from ..design_space.screening.soundness import repeated_sum, unwritten
 from .published import candidates as published
 from .published.candidates import Candidate
 

@@ -16,7 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm_ffi.structural import structural_walk
 
-from ..design_space.entry_function import entry_function
+from ..design_space.trees import entry_function
 from ..host import copy_bandwidth, host_target, tvm_num_threads
 from ..measure import available_cpus
 from .peak import peak_flops
@@ -90,7 +90,7 @@ def task_work(mod: Any) -> Work:
     from tvm.s_tir.analysis import estimate_tir_flops
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
-    from ..model.kernels.winograd.convolution_kernels import implementation_of
+    from ..model.kernels.winograd.winograd import implementation_of
 
     sizes = []
     for argument in ArgInfo.from_entry_func(mod, remove_preproc=True):
@@ -129,7 +129,7 @@ def _rate(mod: Any) -> float:
 @cache
 def _depths() -> dict[tuple[str, ...], int]:
     """The number of products that this CPU adds to a lane at once, by the types of the factors."""
-    from ..design_space.dot_products.dot_units import dot_unit, half_unit
+    from ..design_space.dot_products.find_dot import dot_unit, half_unit
     from ..design_space.matrix_tiles.find_matrix import matrix_units
 
     units = [dot_unit(host_target()), half_unit(host_target())]

@@ -12,9 +12,12 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
-from ..model.kernels.winograd.convolution_kernels import implementation
-from ..model.kernels.winograd.winograd import WinogradConvolutions
-from ..model.kernels.winograd.winograd_choice import fastest_tiles, promising_tile
+from ..model.kernels.winograd.winograd import (
+    WinogradConvolutions,
+    fastest_tiles,
+    implementation,
+    promising_tile,
+)
 from ..session.stop import StopRequest
 from .compile.compiled_model import CompiledModel, time_in_alternation
 from .kernel_table import secs_by_workload

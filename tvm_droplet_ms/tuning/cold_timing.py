@@ -28,7 +28,7 @@ from tvm.s_tir.meta_schedule.runner.local_runner import (
 
 from ..measure.allocation import allocate_safely, is_integer
 from ..measure.task_signature import arguments_signature
-from ..model.kernels.weights.weight_reuse import reuses_weights
+from ..model.kernels.weights.weight_marks import reuses_weights
 
 KEPT_BYTES = 32 << 20
 """Smaller arguments are allocated anew: some kernels are twice as fast at some addresses. This

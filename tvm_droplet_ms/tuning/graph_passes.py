@@ -9,7 +9,7 @@ from tvm.ir import IRModule
 from tvm.ir.transform import Pass
 from tvm.target import Target
 
-from ..design_space.dot_products.dot_units import VNNI, has_features
+from ..design_space.dot_products.find_dot import VNNI, has_features
 from ..design_space.matrix_tiles.find_matrix import has_matrix_units
 from ..design_space.native_vectors import register_floats
 from ..model.prepare import prepare_graph

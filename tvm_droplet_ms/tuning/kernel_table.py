@@ -10,7 +10,7 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
-from ..model.kernels.winograd.convolution_kernels import implementation_of
+from ..model.kernels.winograd.winograd import implementation_of
 from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
 from .result import KernelRow

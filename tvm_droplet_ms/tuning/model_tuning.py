@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 
 from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
-from ..model.kernels.registration import register_schedule_rules
+from ..model.kernels.lowering_passes import register_schedule_rules
 from ..search_strategy.stopping import Stop
 from ..session.database import open_database
 from ..session.errors import RoundingError, TooLateError, last_line

@@ -11,7 +11,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..compat.flags import check_flag
-from ..design_space.dot_products.dot_units import half_unit
+from ..design_space.dot_products.find_dot import half_unit
 from ..frontends.extents import Dims, Shapes
 from ..frontends.imported import ImportedModel, check_memory
 from ..host import tiles_note

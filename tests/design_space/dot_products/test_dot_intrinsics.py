@@ -16,7 +16,7 @@ from tvm_droplet_ms.design_space.dot_products.dot_intrinsics import (
     imported_code,
     register_dots,
 )
-from tvm_droplet_ms.design_space.dot_products.dot_units import DotUnit, dot_unit, half_unit
+from tvm_droplet_ms.design_space.dot_products.find_dot import DotUnit, dot_unit, half_unit
 from tvm_droplet_ms.host import host_target
 
 ROWS, COLUMNS, DEPTH = 3, 16, 16

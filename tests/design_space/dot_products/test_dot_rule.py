@@ -28,10 +28,10 @@ from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.dot_products.dot_intrinsics import SMALL_WEIGHTS
 from tvm_droplet_ms.design_space.dot_products.dot_rule import tile_lengths
-from tvm_droplet_ms.design_space.dot_products.dot_units import dot_unit, half_unit
+from tvm_droplet_ms.design_space.dot_products.find_dot import dot_unit, half_unit
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.model.kernels.halves.half_matmul import half_matmul
+from tvm_droplet_ms.model.kernels.halves import half_matmul
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.session.database import open_database

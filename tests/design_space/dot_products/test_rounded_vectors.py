@@ -9,7 +9,7 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 from tvm.target import Target
-from tvm_droplet_ms.design_space.dot_products.dot_units import has_features
+from tvm_droplet_ms.design_space.dot_products.find_dot import has_features
 from tvm_droplet_ms.design_space.dot_products.rounded_vectors import RoundVectors, rounded
 from tvm_droplet_ms.host import host_target
 

@@ -13,8 +13,7 @@ from tiles_stand_in import TILES
 from tvm import te, tirx
 from tvm_droplet_ms.model.kernels.attention.attention_compute import Masks, attention
 from tvm_droplet_ms.model.kernels.attention.attention_packing import Extents
-from tvm_droplet_ms.model.kernels.halves.half_convolution import half_convolution
-from tvm_droplet_ms.model.kernels.halves.half_matmul import tiled_matmul
+from tvm_droplet_ms.model.kernels.halves import half_convolution, tiled_matmul
 from tvm_droplet_ms.tuning.kernel.call import module_of
 
 LIMITS = {"uint8": (0, 256), "int8": (-128, 128), "bfloat16": (-8, 9)}

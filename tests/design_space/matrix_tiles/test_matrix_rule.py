@@ -28,13 +28,13 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.matrix_tiles.find_matrix import matrix_units
-from tvm_droplet_ms.design_space.matrix_tiles.tile_configuration import REFUSED
+from tvm_droplet_ms.design_space.matrix_tiles.kept_tiles import REFUSED
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.measure.prefetch.prefetch_weights import PrefetchWeights
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.session.database import open_database
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tvm_droplet_ms.design_space.matrix_tiles.tile_configuration import (
+from tvm_droplet_ms.design_space.matrix_tiles.kept_tiles import (
     configuration,
     function_code,
     function_name,

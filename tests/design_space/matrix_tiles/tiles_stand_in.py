@@ -18,8 +18,11 @@ from tvm.target import Target
 from tvm.target.codegen import llvm_get_intrinsic_name
 from tvm.tirx import Evaluate, For
 from tvm_droplet_ms.design_space.dot_products.dot_rule import IMPORTED
-from tvm_droplet_ms.design_space.matrix_tiles.kept_tiles import KeepTiles
-from tvm_droplet_ms.design_space.matrix_tiles.tile_configuration import ASK, FUNCTION_PREFIX
+from tvm_droplet_ms.design_space.matrix_tiles.kept_tiles import (
+    ASK,
+    FUNCTION_PREFIX,
+    KeepTiles,
+)
 from tvm_droplet_ms.host import host_target
 
 TILES = Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 1})

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tvm_droplet_ms.design_space.register_tiles.tiles import (
+from tvm_droplet_ms.design_space.register_tiles.tile_rule import (
     fits,
     offered_tiles,
     share_of_peak,

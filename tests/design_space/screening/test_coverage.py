@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.design_space.screening.coverage import unwritten
+from tvm_droplet_ms.design_space.screening.soundness import unwritten
 from tvm_droplet_ms.search_strategy.candidates import UNWRITTEN, ScreenedReplayer
 
 TARGET = Target({"kind": "llvm", "num-cores": 2})

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.design_space.screening.long_chains import long_chain
+from tvm_droplet_ms.design_space.screening.miscompiled import long_chain
 from tvm_droplet_ms.search_strategy.candidates import LONG_CHAIN, unsound
 
 

@@ -21,7 +21,7 @@ from tvm_droplet_ms.design_space.native_vectors import (
     row_lanes,
     with_native_vectors,
 )
-from tvm_droplet_ms.design_space.screening.torn_tuples import chooses_by
+from tvm_droplet_ms.design_space.screening.miscompiled import chooses_by
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})

@@ -11,7 +11,7 @@ from tvm import te, tirx, topi
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import TuneContext
-from tvm_droplet_ms.design_space.screening.torn_tuples import torn_tuple
+from tvm_droplet_ms.design_space.screening.miscompiled import torn_tuple
 from tvm_droplet_ms.search_strategy.candidates import TORN_TUPLE, ScreenedReplayer
 
 DATA = np.random.default_rng(0).standard_normal((4, 64)).astype("float32")

@@ -15,8 +15,8 @@ from onnx_models import model, node, run_imported, value  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
 from tvm_droplet_ms.frontends.onnx.operators.importer import more_operators  # noqa: E402
 from tvm_droplet_ms.frontends.onnx.operators.nodes.pooling import same_padding  # noqa: E402
-from tvm_droplet_ms.model.folding.pads import fold_pads  # noqa: E402
-from tvm_droplet_ms.model.layout.convertible import drop_dropouts  # noqa: E402
+from tvm_droplet_ms.model.folding.taps import fold_pads  # noqa: E402
+from tvm_droplet_ms.model.layout.layout import drop_dropouts  # noqa: E402
 from tvm_droplet_ms.model.stacks import unstack_reductions  # noqa: E402
 
 

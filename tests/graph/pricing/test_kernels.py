@@ -9,7 +9,7 @@ from tvm_ffi import structural_hash
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.target import Target
-from tvm_droplet_ms.model.kernels.weights.weight_reuse import REUSES_WEIGHTS
+from tvm_droplet_ms.model.kernels.weights.weight_marks import REUSES_WEIGHTS
 from tvm_droplet_ms.tuning.compile.lowering import lower
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_papers.graph.extraction.problem import problem_of

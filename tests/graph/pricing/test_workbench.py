@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.target import Target
-from tvm_droplet_ms.model.kernels.weights.weight_reuse import reuses_weights
+from tvm_droplet_ms.model.kernels.weights.weight_marks import reuses_weights
 from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.tuning.budget.priorities import Stake
 from tvm_droplet_ms.tuning.compile.lowering import lower

@@ -7,7 +7,7 @@ from graphs import apply, build, operators
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.model.decoding.grouped_heads import group_heads
+from tvm_droplet_ms.model.decoding.caches import group_heads
 
 op = relax.op
 KEYS = (2, 3, 10, 8)

@@ -11,8 +11,7 @@ from quantized_graphs import TYPES, Builder, random_network
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.frontends.onnx.reference import onnx_runtime
 from tvm_droplet_ms.model.bindings import operator_name
-from tvm_droplet_ms.model.integers.integer_products import compute_in_integers
-from tvm_droplet_ms.model.integers.products import count_products
+from tvm_droplet_ms.model.integers.products import compute_in_integers, count_products
 
 
 def as_written(made, inputs, *, may_overflow=False):

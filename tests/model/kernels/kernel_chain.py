@@ -18,7 +18,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules

@@ -11,13 +11,13 @@ import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.target import Target
-from tvm_droplet_ms.design_space.dot_products.dot_units import half_unit
+from tvm_droplet_ms.design_space.dot_products.find_dot import half_unit
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.model.half_products import compute_in_bfloat16
-from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
 from tvm_droplet_ms.model.kernels.attention.attention_schedule import _tile_extents
-from tvm_droplet_ms.model.kernels.attention.views import Viewed
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.model.kernels.attention.fused_attention import find_attentions
+from tvm_droplet_ms.model.kernels.attention.operands import Viewed
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.lowering import lower
 

@@ -6,7 +6,7 @@ import pytest
 
 import tvm
 from tvm import relax
-from tvm_droplet_ms.model.kernels.byte_pads import legalize_pad
+from tvm_droplet_ms.model.kernels.copies import legalize_pad
 
 
 def pads(data, widths, value, mode="constant"):

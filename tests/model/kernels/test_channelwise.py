@@ -11,7 +11,7 @@ from kernel_chain import TARGET, picked, tir_of
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-from tvm_droplet_ms.model.kernels.channelwise import mark_channelwise
+from tvm_droplet_ms.model.kernels.channel_vectors import mark_channelwise
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 

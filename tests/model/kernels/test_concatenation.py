@@ -9,8 +9,8 @@ from graphs import build
 import tvm
 from tvm import relax, te
 from tvm.ir import IRModule
-from tvm_droplet_ms.model.kernels.concatenation import concatenate
-from tvm_droplet_ms.model.kernels.registration import legalize_map, register_schedule_rules
+from tvm_droplet_ms.model.kernels.copies import concatenate
+from tvm_droplet_ms.model.kernels.lowering_passes import legalize_map, register_schedule_rules
 
 
 @pytest.fixture(autouse=True, scope="module")

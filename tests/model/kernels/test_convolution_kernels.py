@@ -9,13 +9,14 @@ import tvm
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
-from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import (
+from tvm_droplet_ms.model.kernels.winograd.winograd import (
+    Implementation,
+    Layer,
+    WinogradConvolutions,
     implementation,
     implementation_of,
 )
-from tvm_droplet_ms.model.kernels.winograd.winograd import WinogradConvolutions
-from tvm_droplet_ms.model.kernels.winograd.winograd_choice import Implementation, Layer
-from tvm_droplet_ms.model.kernels.winograd.winograd_compute import winograd_convolution
+from tvm_droplet_ms.model.kernels.winograd.winograd_kernel import winograd_convolution
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 LAYER = Layer(1, 14, 14, 16, 14, 14, 32)

@@ -9,8 +9,8 @@ from graphs import build
 import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.model.kernels.attention.attention_match import find_attentions
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.model.kernels.attention.fused_attention import find_attentions
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 op = relax.op

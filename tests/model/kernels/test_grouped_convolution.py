@@ -10,8 +10,8 @@ from kernel_chain import tir_of
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.model.kernels.groups.packed_groups import pack_weights
-from tvm_droplet_ms.model.kernels.registration import legalize_map, register_schedule_rules
+from tvm_droplet_ms.model.kernels.grouped_convolution import pack_weights
+from tvm_droplet_ms.model.kernels.lowering_passes import legalize_map, register_schedule_rules
 
 register_schedule_rules()
 

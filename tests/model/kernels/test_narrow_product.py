@@ -9,8 +9,8 @@ from kernel_chain import TARGET, Trace, design_space
 import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.model.narrow_weights.pack_weights import pack_weights
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
+from tvm_droplet_ms.model.narrow_weights import pack_weights
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.lowering import lower
 

@@ -11,7 +11,11 @@ import tvm
 from tvm import relax, te, topi
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
-from tvm_droplet_ms.model.kernels.pool_rules import RULE_NAMES, register_pool_rules, vector_extents
+from tvm_droplet_ms.model.kernels.channel_vectors import (
+    RULE_NAMES,
+    register_pool_rules,
+    vector_extents,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,8 +8,8 @@ from graphs import build
 from tvm_ffi import structural_equal
 
 from tvm import relax, te, topi
-from tvm_droplet_ms.model.kernels.registration import legalize_map
-from tvm_droplet_ms.model.kernels.staged_reduction import reduce_in_stages
+from tvm_droplet_ms.model.kernels.lowering_passes import legalize_map
+from tvm_droplet_ms.model.kernels.vector_math import reduce_in_stages
 
 OPERATORS = {
     "sum": (relax.op.sum, np.sum),

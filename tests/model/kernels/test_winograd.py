@@ -9,10 +9,9 @@ from graphs import build
 import tvm
 from tvm import relax, te
 from tvm.ir import IRModule
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
-from tvm_droplet_ms.model.kernels.winograd.winograd import WinogradConvolutions
-from tvm_droplet_ms.model.kernels.winograd.winograd_choice import Layer
-from tvm_droplet_ms.model.kernels.winograd.winograd_compute import winograd_convolution
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
+from tvm_droplet_ms.model.kernels.winograd.winograd import Layer, WinogradConvolutions
+from tvm_droplet_ms.model.kernels.winograd.winograd_kernel import winograd_convolution
 from tvm_droplet_ms.model.kernels.winograd.winograd_matrices import (
     POINTS,
     transform_weights,

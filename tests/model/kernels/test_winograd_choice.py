@@ -3,7 +3,7 @@
 
 import math
 
-from tvm_droplet_ms.model.kernels.winograd.winograd_choice import (
+from tvm_droplet_ms.model.kernels.winograd.winograd import (
     Implementation,
     Layer,
     fastest_tiles,

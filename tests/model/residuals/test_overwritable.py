@@ -7,7 +7,7 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
-from tvm_droplet_ms.model.residuals.overwritable import overwritable, overwriting
+from tvm_droplet_ms.model.residuals import overwritable, overwriting
 
 ROWS, COLUMNS, DEPTH = 6, 20, 8
 SHAPES = [(ROWS, DEPTH), (DEPTH, COLUMNS), (ROWS, COLUMNS)]

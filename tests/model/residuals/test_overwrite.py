@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tvm import relax, te
 from tvm_droplet_ms.model.bindings import operator_name, values_of
-from tvm_droplet_ms.model.residuals.overwrite import overwrite_residuals
+from tvm_droplet_ms.model.residuals import overwrite_residuals
 
 SHAPE = (4, 8)
 TABLE = np.arange(32, dtype="float32").reshape(SHAPE)

@@ -7,7 +7,7 @@ import pytest
 
 from tvm import relax, tirx
 from tvm.relax.frontend import nn
-from tvm_droplet_ms.design_space.dot_products.dot_units import half_unit
+from tvm_droplet_ms.design_space.dot_products.find_dot import half_unit
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.tuning import tune

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tvm.relax.frontend import nn
-from tvm_droplet_ms.model.kernels.winograd.convolution_kernels import implementation
+from tvm_droplet_ms.model.kernels.winograd.winograd import implementation
 from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.tuning import model_tuning, tune
 from tvm_droplet_ms.tuning.compile.kernel_objects import KernelObjects

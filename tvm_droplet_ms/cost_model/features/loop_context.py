@@ -11,7 +11,7 @@ import numpy as np
 from tvm import s_tir, sym, tirx
 from tvm.ir import Call, IRModule
 
-from ...design_space.entry_function import entry_function
+from ...design_space.trees import entry_function
 from ..nests import Access, LoopNest
 
 KINDS: dict[str, tuple[type, ...]] = {

@@ -18,8 +18,9 @@ are exact for all values that they accept:
 LLVM type for bfloat16, so a function in LLVM IR converts the vectors: see ``imported_code``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -27,8 +28,6 @@ from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
-
-from .lane_sums import register_lane_sums
 
 BYTES = ("int8", "uint8")
 WORD = "int16"
@@ -90,7 +89,7 @@ class Dot:
 def register_dots() -> None:
     """Register all intrinsics, so that tuning records from other machines replay.
 
-    This includes the intrinsics of ``lane_sums``.
+    This includes the intrinsics of ``lane_sum``.
     """
     dots = [
         Dot(lanes, depth, shared, own, is_wide)
@@ -104,58 +103,58 @@ def register_dots() -> None:
     ]
     dots += [Dot(lanes, SMALL_DEPTH, "uint8", "int8", is_small=True) for lanes in _BYTE_PRODUCTS]
     for dot in dots:
-        if TensorIntrin.get(dot.name, allow_missing=True) is None:
-            TensorIntrin.register(dot.name, _description(dot), _implementation(dot))
-    register_lane_sums()
+        _register(dot.name, partial(_function, dot))
+    for lanes in (4, 8, 16):
+        _register(lane_sum(lanes), partial(_sum, lanes))
 
 
-def _description(dot: Dot) -> tirx.PrimFunc:
+def _register(name: str, make: Callable[..., tirx.PrimFunc]) -> None:
+    """Register an intrinsic unless it is registered; ``make``: see ``_function``."""
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, make(is_one=False), make(is_one=True))
+
+
+def _function(dot: Dot, *, is_one: bool) -> tirx.PrimFunc:
+    """Return the description of an intrinsic; ``is_one``: the implementation, in one statement."""
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
-            shared, own, sums = _arguments(dot)
-            with T.sblock("root"):
-                _regions(dot, shared, own, sums)
-                with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
-                    lane, step = T.axis.remap("SR", [i, k])
-                    # ``unsafe_set_dtype`` casts widened values back to their original dtype.
-                    one = shared[step].astype(dot.shared).astype(dot.sums)
-                    other = own[lane, step].astype(dot.sums)
-                    T.buffer_store(sums, sums[lane] + one * other, [lane])
-        return builder.get()
-
-
-def _implementation(dot: Dot) -> tirx.PrimFunc:
-    add = _add_bytes if dot.depth == VNNI_DEPTH else _add_words
-    if dot.own in HALVES:
-        add = _add_halves
-    if dot.is_small:
-        add = _add_small
-    with IRBuilder() as builder:
-        with T.prim_func(s_tir=True):
-            shared, own, sums = _arguments(dot)
-            with T.sblock("root"):
-                _regions(dot, shared, own, sums)
-                total = add(
-                    dot,
-                    shared.vload([0], f"{dot.stored}x{dot.depth}"),
-                    own.vload([0, 0], f"{dot.own}x{dot.lanes * dot.depth}"),
-                    sums.vload([0], f"{dot.sums}x{dot.lanes}"),
+            shared, own, sums = (
+                T.arg(name, T.Buffer(shape, dtype, offset_factor=1))
+                for name, shape, dtype in (
+                    ("A", (dot.depth,), dot.stored),
+                    ("B", (dot.lanes, dot.depth), dot.own),
+                    ("C", (dot.lanes,), dot.sums),
                 )
-                T.buffer_store(sums, total, [tirx.Ramp(0, 1, dot.lanes)])
+            )
+            with T.sblock("root"):
+                T.reads(
+                    sums[0 : dot.lanes], shared[0 : dot.depth], own[0 : dot.lanes, 0 : dot.depth]
+                )
+                T.writes(sums[0 : dot.lanes])
+                if is_one:
+                    total = _addition(dot)(
+                        dot,
+                        shared.vload([0], f"{dot.stored}x{dot.depth}"),
+                        own.vload([0, 0], f"{dot.own}x{dot.lanes * dot.depth}"),
+                        sums.vload([0], f"{dot.sums}x{dot.lanes}"),
+                    )
+                    T.buffer_store(sums, total, [tirx.Ramp(0, 1, dot.lanes)])
+                else:
+                    with T.grid(dot.lanes, dot.depth) as (i, k), T.sblock("update"):
+                        lane, step = T.axis.remap("SR", [i, k])
+                        # ``unsafe_set_dtype`` casts widened values back to their original dtype.
+                        one = shared[step].astype(dot.shared).astype(dot.sums)
+                        other = own[lane, step].astype(dot.sums)
+                        T.buffer_store(sums, sums[lane] + one * other, [lane])
         return builder.get()
 
 
-def _arguments(dot: Dot) -> tuple[Any, Any, Any]:
-    shapes = ((dot.depth,), dot.stored), ((dot.lanes, dot.depth), dot.own), ((dot.lanes,), dot.sums)
-    return tuple(
-        T.arg(name, T.Buffer(shape, dtype, offset_factor=1))
-        for name, (shape, dtype) in zip("ABC", shapes, strict=True)
-    )
-
-
-def _regions(dot: Dot, shared: Any, own: Any, sums: Any) -> None:
-    T.reads(sums[0 : dot.lanes], shared[0 : dot.depth], own[0 : dot.lanes, 0 : dot.depth])
-    T.writes(sums[0 : dot.lanes])
+def _addition(dot: Dot) -> Callable[[Dot, Any, Any, Any], Any]:
+    if dot.own in HALVES:
+        return _add_halves
+    if dot.is_small:
+        return _add_small
+    return _add_bytes if dot.depth == VNNI_DEPTH else _add_words
 
 
 def _add_bytes(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
@@ -216,10 +215,10 @@ def _add_halves(dot: Dot, shared: Any, own: Any, sums: Any) -> Any:
     pair = tirx.Broadcast(tirx.reinterpret("int32", shared), dot.lanes)
     own = tirx.reinterpret(f"int32x{dot.lanes}", own)
     operands = (sums, pair, own, *addresses)
-    return tirx.call_pure_extern(f"float32x{dot.lanes}", _function(dot), *operands)
+    return tirx.call_pure_extern(f"float32x{dot.lanes}", _function_name(dot), *operands)
 
 
-def _function(dot: Dot) -> str:
+def _function_name(dot: Dot) -> str:
     return f"tvm_droplet_ms_dot_bf16_{dot.lanes}"
 
 
@@ -239,7 +238,7 @@ def imported_code(dot: Dot) -> str | None:
     return " ".join(
         [
             f"declare {sums} {instruction}({sums}, {halves}, {halves})",
-            f"define {sums} @{_function(dot)}",
+            f"define {sums} @{_function_name(dot)}",
             f"({sums} %sums, {words} %shared, {words} %own, ptr %c, ptr %d) {{",
             f"%a = bitcast {words} %shared to {halves}",
             f"%b = bitcast {words} %own to {halves}",
@@ -247,3 +246,42 @@ def imported_code(dot: Dot) -> str | None:
             f"ret {sums} %total }}",
         ]
     )
+
+
+def lane_sum(lanes: int) -> str:
+    """Return the name of the intrinsic that sums a vector of 4, 8 or 16 lanes by repeated halving.
+
+    A sequential sum is a chain of dependent additions, and LLVM may not reorder float additions.
+    """
+    return f"tvm_droplet_ms.sum_of_{lanes}_lanes"
+
+
+def _sum(lanes: int, *, is_one: bool) -> tirx.PrimFunc:
+    """Add the sum of the lanes to a number; ``is_one``: in one statement."""
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            items, total = (
+                T.arg(name, T.Buffer((extent,), "float32", offset_factor=1))
+                for name, extent in (("A", lanes), ("C", 1))
+            )
+            with T.sblock("root"):
+                T.reads(total[0:1], items[0:lanes])
+                T.writes(total[0:1])
+                if is_one:
+                    halves = _halved(items.vload([0], f"float32x{lanes}"), lanes)
+                    T.buffer_store(total, total[0] + halves, [0])
+                else:
+                    with T.grid(lanes) as i, T.sblock("update"):
+                        lane = T.axis.remap("R", [i])
+                        T.buffer_store(total, total[0] + items[lane], [0])
+        return builder.get()
+
+
+def _halved(vector: Any, lanes: int) -> Any:
+    """Return the sum of a vector's lanes: repeatedly add the upper half to the lower half."""
+    while lanes > 2:
+        lanes //= 2
+        kind = f"float32x{lanes}"
+        vector = tirx.vectorlow(kind, vector) + tirx.vectorhigh(kind, vector)
+    first, second = (tirx.Shuffle([vector], [tirx.const(n, "int32")]) for n in range(2))
+    return first + second

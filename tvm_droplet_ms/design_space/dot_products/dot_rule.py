@@ -10,24 +10,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, ScheduleError
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
+from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, IterVar
 
 from ..register_tiles.tiling import (
     FINISHED,
     FREE,
+    BlockRule,
+    finish_outer,
     inlined_consumers,
     is_marked,
     is_plain,
     perfect_tile,
 )
 from .dot_intrinsics import SMALL_WEIGHTS, WORD, imported_code, register_dots
-from .dot_units import DotUnit
-from .find_dot import FoundDot, find_dot
+from .find_dot import DotUnit, FoundDot, find_dot
 
 FEWEST_USES = 16
 """Weights with fewer uses are not packed in each run."""
@@ -40,59 +39,48 @@ IMPORTED = "pragma_import_llvm"
 _PACKED_ONCE = "meta_schedule.layout_rewrite_preproc"
 
 
-@derived_object
-class DotProducts(PyScheduleRule):
-    """Schedules blocks that sum products of bytes or of bfloat16, and leaves all others alone.
+def DotProducts(units: Sequence[DotUnit], is_parallel: bool) -> ScheduleRule:
+    """Make the rule for blocks that sum products of bytes or of bfloat16.
 
+    It leaves all other blocks alone. A block gets a design space for each tile length in vectors.
     ``units``: the CPU's dot-product units. ``is_parallel``: whether several threads share a kernel.
     """
+    register_dots()
 
-    def __init__(self, units: Sequence[DotUnit], is_parallel: bool) -> None:
-        """Create the rule for a CPU."""
-        super().__init__()
-        register_dots()
-        self._units = units
-        self._is_parallel = is_parallel
-
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        pass
-
-    def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
-        """Return the design spaces: one for each tile length in vectors."""
+    def apply(sch: Schedule, block: SBlockRV) -> list[Schedule]:
         node = sch.get(block)
-        unit, found = self._find(sch, node)
+        unit, found = _find(units, sch, node)
         if unit is None or found is None or not is_plain(sch, block):
             return [sch]
-        if found.packed_axes is not None:
-            is_constant = is_marked(sch, found.weights, FREE)
-            if not is_constant and found.uses < FEWEST_USES:
-                return [sch]
-            pack_weights(sch, block, found, is_constant)
+        if not pack_if_worthwhile(sch, block, found):
+            return [sch]
         if unit.widens:
             found = _widen(sch, block, found)
         last = inlined_consumers(sch, block)
-        rows = _extent_of_rows(node, found)
+        axis = _row_axis(node, found)
+        rows = 1 if axis is None else int(node.iter_vars[axis].dom.extent)
         registers = unit.registers - _SPARE_REGISTERS
         spaces = []
         for length in tile_lengths(rows, found.vectors, registers):
             space = sch.copy()
-            _tile(space, block, found, last, length, registers // length, self._is_parallel)
+            _tile(space, block, found, last, length, registers // length, is_parallel)
             spaces.append(space)
         return spaces
 
-    def _find(self, schedule: Schedule, node: Any) -> tuple[DotUnit | None, FoundDot | None]:
-        """Find the dot products of a block, and the unit that computes them."""
-        finds = ((unit, find_dot(node, unit)) for unit in self._units)
-        unit, found = next((find for find in finds if find[1] is not None), (None, None))
-        if unit is None or found is None or not unit.widens:
-            return unit, found
-        is_small = is_marked(schedule, found.weights, SMALL_WEIGHTS)
-        small = find_dot(node, unit.of_small) if is_small else None
-        return (unit, found) if small is None else (unit.of_small, small)
+    return BlockRule(apply)
 
-    def clone(self) -> ScheduleRule:
-        """Return a rule for the same CPU."""
-        return DotProducts(self._units, self._is_parallel)
+
+def _find(
+    units: Sequence[DotUnit], schedule: Schedule, node: Any
+) -> tuple[DotUnit | None, FoundDot | None]:
+    """Find the dot products of a block, and the unit that computes them."""
+    finds = ((unit, find_dot(node, unit)) for unit in units)
+    unit, found = next((find for find in finds if find[1] is not None), (None, None))
+    if unit is None or found is None or not unit.widens:
+        return unit, found
+    is_small = is_marked(schedule, found.weights, SMALL_WEIGHTS)
+    small = find_dot(node, unit.of_small) if is_small else None
+    return (unit, found) if small is None else (unit.of_small, small)
 
 
 def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
@@ -111,9 +99,16 @@ def tile_lengths(rows: int, vectors: int, registers: int) -> list[int]:
     return sorted(lengths, key=loads)[:_MOST_SPACES]
 
 
-def pack_weights(schedule: Schedule, block: SBlockRV, found: FoundDot, is_constant: bool) -> None:
-    """Copy the weights so that the numbers of a vector are contiguous."""
-    assert found.packed_axes is not None
+def pack_if_worthwhile(schedule: Schedule, block: SBlockRV, found: FoundDot) -> bool:
+    """Copy the weights so that the numbers of a vector are contiguous, unless they are.
+
+    Returns False, and changes nothing, for weights with too few uses.
+    """
+    if found.packed_axes is None:
+        return True
+    is_constant = is_marked(schedule, found.weights, FREE)
+    if not is_constant and found.uses < FEWEST_USES:
+        return False
     lane, step = found.packed_axes
     lanes, depth = found.dot.lanes, found.dot.depth
 
@@ -131,21 +126,21 @@ def pack_weights(schedule: Schedule, block: SBlockRV, found: FoundDot, is_consta
     if is_constant:
         # The pass that removes these copies expects them in the order of the source.
         schedule.annotate(copy, _PACKED_ONCE, True)
-        return
+        return True
     schedule.transform_block_layout(copy, index_map)
     if lane > step:
         # LLVM turns a loop over lanes with strided stores into shuffles.
         inner = schedule.get_loops(copy)[-1]
         schedule.unroll(inner)
         schedule.annotate(inner, FINISHED, 1)
+    return True
 
 
 def _widen(schedule: Schedule, block: SBlockRV, found: FoundDot) -> FoundDot:
     """Copy the shared bytes into words, and return the dot product that reads the copy.
 
-    The copy is made once, for this block only; other readers keep reading the bytes. It pays off
-    for few outputs too: 196x1024 by 8 outputs takes 50 us with the copy and 60 us without (AVX2).
-    Returns `found` if TVM cannot make the copy, for example of a buffer that two blocks write.
+    The copy is made once, for this block only; other readers keep reading the bytes. Returns
+    `found` if TVM cannot make the copy, for example of a buffer that two blocks write.
     """
     reads = [region.source for region in schedule.get(block).reads]
     place = next(n for n, source in enumerate(reads) if source.same_as(found.shared))
@@ -167,11 +162,6 @@ def _row_axis(node: Any, found: FoundDot) -> int | None:
     return rows[-1] if rows else None
 
 
-def _extent_of_rows(node: Any, found: FoundDot) -> int:
-    axis = _row_axis(node, found)
-    return 1 if axis is None else int(node.iter_vars[axis].dom.extent)
-
-
 def _tile(
     schedule: Schedule,
     block: SBlockRV,
@@ -190,15 +180,11 @@ def _tile(
     dot = schedule.blockize(lanes)
     outer: list[LoopRV] = []
     middle: list[LoopRV] = []
-    sums: list[LoopRV] = []
-    unrolled: list[LoopRV] = []
     tile: list[LoopRV] = []
     for number, axis in enumerate(node.iter_vars):
-        if number == found.step:
-            continue
         if axis.iter_type != IterVar.DataPar:
-            sums.append(loops[number])
-        elif number == found.lane:
+            continue
+        if number == found.lane:
             vectors, inner = schedule.split(loops[number], [None, length])
             parts = perfect_tile(schedule, vectors, 2)
             tile.append(inner)
@@ -207,21 +193,20 @@ def _tile(
             tile.insert(0, inner)
         else:
             parts = perfect_tile(schedule, loops[number], 2)
-        if axis.iter_type == IterVar.DataPar:
-            outer.append(parts[0])
-            middle.append(parts[1])
-    steps, inner = perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
+        outer.append(parts[0])
+        middle.append(parts[1])
+    steps, unrolled = perfect_tile(schedule, loops[found.step], 2, _MOST_UNROLLED)
+    sums = [
+        loops[number]
+        for number, axis in enumerate(node.iter_vars)
+        if axis.iter_type != IterVar.DataPar and number != found.step
+    ]
     sums.append(steps)
-    unrolled.append(inner)
-    schedule.reorder(*outer, *middle, *sums, *unrolled, *tile)
-    for loop in (*unrolled, *tile):
+    schedule.reorder(*outer, *middle, *sums, unrolled, *tile)
+    for loop in (unrolled, *tile):
         schedule.unroll(loop)
-    first = outer[0]
-    if is_parallel:
-        first = schedule.fuse(*outer)
-        schedule.parallel(first)
-    for loop in (first, tile[-1]):
-        schedule.annotate(loop, FINISHED, 1)
+    first = finish_outer(schedule, outer, is_parallel)
+    schedule.annotate(tile[-1], FINISHED, 1)
     code = imported_code(found.dot)
     if code is not None:
         schedule.annotate(first, IMPORTED, code)

@@ -1,24 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the dot products that a block sums, and the packing that its weights need."""
+"""A CPU's instructions for dot products, and the blocks that they compute."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from tvm_ffi import structural_equal
 from tvm_ffi.structural import structural_map
 
 from tvm import tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
-from tvm.ir.prim.expr import Add, Cast, Mul
+from tvm.ir.prim.expr import Cast
 from tvm.sym import Analyzer
+from tvm.target import Target
+from tvm.target.codegen import target_has_features
 from tvm.tirx import IntImm, IterVar
 
 from ..factorizations import divisors
-from .dot_intrinsics import Dot
-from .dot_units import DotUnit
+from ..trees import added_product
+from .dot_intrinsics import BYTES, HALVES, HALVES_DEPTH, SMALL_DEPTH, VNNI_DEPTH, WORDS_DEPTH, Dot
+
+VNNI = ("avx512vnni", "avx512vl")
+"""CPU features for byte dot products in 512-bit vectors."""
+
+
+@dataclass(frozen=True)
+class DotUnit:
+    """The dot-product instructions of a CPU for some dtypes.
+
+    - ``lanes``: the numbers of lanes of its vectors, the longest first.
+    - ``depth``: see ``Dot``.
+    - ``registers``: the number of vector registers.
+    - ``dtypes``: the dtypes of the factors.
+    - ``is_small``: whether they accept only unsigned bytes with signed 7-bit bytes.
+    """
+
+    lanes: tuple[int, ...]
+    depth: int
+    registers: int
+    dtypes: tuple[str, ...] = BYTES
+    is_small: bool = False
+
+    @property
+    def widens(self) -> bool:
+        """Whether bytes must be widened to words, as on CPUs without VNNI."""
+        return self.dtypes == BYTES and self.depth == WORDS_DEPTH
+
+    @property
+    def of_small(self) -> "DotUnit":
+        """The unit for 7-bit weights."""
+        return replace(self, depth=SMALL_DEPTH, is_small=True)
+
+
+def dot_unit(target: Target) -> DotUnit | None:
+    """Return the byte unit of a target; None unless it is an x86 CPU with AVX2."""
+
+    def has(*features: str) -> bool:
+        return has_features(target, *features)
+
+    if not has("avx2"):
+        return None
+    if has(*VNNI):
+        return DotUnit((16, 8, 4), VNNI_DEPTH, 32)
+    if has("avxvnni"):
+        return DotUnit((8, 4), VNNI_DEPTH, 16)
+    if has("avx512bw", "avx512vl"):
+        return DotUnit((16, 8, 4), WORDS_DEPTH, 32)
+    return DotUnit((8, 4), WORDS_DEPTH, 16)
+
+
+def half_unit(target: Target) -> DotUnit | None:
+    """Return the bfloat16 unit of a target; None for CPUs without AVX512_BF16."""
+    if not has_features(target, "avx512bf16", "avx512vl"):
+        return None
+    return DotUnit((16, 8, 4), HALVES_DEPTH, 32, HALVES)
+
+
+def has_features(target: Target, *features: str) -> bool:
+    """Return whether a target is a CPU with all of the given features."""
+    return target.kind.name == "llvm" and bool(target_has_features(list(features), target))
 
 
 @dataclass(frozen=True)
@@ -85,15 +146,8 @@ def _vectors(axes: Sequence[Any], lane: int, step: int, shared: Any, dot: Dot) -
 
 def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
     """Return the two loads whose products a block sums; None if it sums none."""
-    total = getattr(block.body, "value", None)
-    if block.init is None or not isinstance(total, Add):
-        return None
-    before, added = total.a, total.b
-    if not isinstance(before, TensorLoad) or not isinstance(added, Mul):
-        return None
-    if not before.source.same_as(block.body.buffer) or not structural_equal(
-        before.indices, block.body.indices
-    ):
+    added = added_product(block)
+    if added is None:
         return None
     loads = [factor.value for factor in (added.a, added.b) if isinstance(factor, Cast)]
     if len(loads) != 2 or not all(isinstance(load, TensorLoad) for load in loads):
@@ -103,7 +157,7 @@ def factors_of(block: Any, unit: DotUnit) -> tuple[Any, Any] | None:
         return None
     if unit.is_small and types != ["uint8", "int8"]:
         return None
-    if str(total.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
+    if str(block.body.value.ty) != Dot(1, unit.depth, types[0], types[1]).sums:
         return None
     if loads[0].source.same_as(loads[1].source):
         return None  # A packed copy would replace both factors.

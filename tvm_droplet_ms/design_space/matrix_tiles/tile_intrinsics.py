@@ -17,8 +17,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..dot_products.dot_intrinsics import HALF
-from .tile_configuration import function_name
-from .tile_kind import MULTIPLY, TileKind, named_kinds
+from .kept_tiles import function_name
+from .tile_shapes import MULTIPLY, TileKind, named_kinds
 
 SCOPE = "local"
 """The storage scope of tile buffers."""
@@ -149,7 +149,9 @@ def _columns(kind: TileKind, full: bool) -> None:
         T.reads(memory[_all(shape)])
         T.writes(tiles[_all(shape)])
         if full:
-            _copy(memory, tiles, shape)
+            with T.grid(*shape) as loops, T.sblock("copy"):
+                at = list(T.axis.remap("SSS", list(loops)))
+                T.buffer_store(tiles, memory[tuple(at)], at)
         else:
             step = _step(memory, kind.element)
             _call("tileloadd64", _column_tile(kind, tiles), _address(memory), step)
@@ -186,12 +188,6 @@ INTRINSICS: dict[str, Callable[[TileKind, bool], None]] = {
     "products": _products,
 }
 """Builders by intrinsic name, for the description (flag set) or the implementation."""
-
-
-def _copy(source: Any, target: Any, shape: Sequence[int]) -> None:
-    with T.grid(*shape) as loops, T.sblock("copy"):
-        at = list(T.axis.remap("S" * len(shape), list(loops)))
-        T.buffer_store(target, source[tuple(at)], at)
 
 
 def _call(name: str, *arguments: Any) -> None:

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedule steps for tiling a sum of products: its consumers, its loops and its weights."""
+"""Schedule rules for sums of products: a rule's form, consumers, loops and weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import gt
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 from tvm.ir.expr import TensorLoad
+from tvm.ir.utils import derived_object
 from tvm.s_tir import SBlockRealize, Schedule
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
+from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
 from tvm.tirx import IterVar
 
-from ..entry_function import entry_function
+from ..trees import entry_function, nodes_in
 
 FREE = "layout_free_buffers"
 """TVM's attribute with the parameter indices of constants to pack when a model is compiled."""
@@ -22,6 +23,27 @@ FINISHED = "pragma_unroll_explicit"
 loops outside them alone. Otherwise it would vectorize the loop around an intrinsic, which TVM
 cannot lower. It also cannot parallelize a loop around a reduction with a separate initialization.
 """
+
+
+@derived_object
+class BlockRule(PyScheduleRule):
+    """A schedule rule of MetaSchedule: ``apply`` returns the design spaces of a block."""
+
+    def __init__(self, apply: Callable[[Schedule, SBlockRV], list[Schedule]]) -> None:
+        """Create a rule that applies a function."""
+        super().__init__()
+        self._apply = apply
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def apply(self, sch: Schedule, block: SBlockRV) -> list[Schedule]:
+        """Return the design spaces of a block."""
+        return self._apply(sch, block)
+
+    def clone(self) -> ScheduleRule:
+        """Return the same rule."""
+        return BlockRule(self._apply)
 
 
 def is_marked(schedule: Schedule, weights: Any, name: str) -> bool:
@@ -64,14 +86,10 @@ def is_plain(schedule: Schedule, block: SBlockRV) -> bool:
     """Return whether the loops around a block are its axes, in order."""
     node = schedule.get(block)
     loops = [schedule.get(loop).loop_var for loop in schedule.get_loops(block)]
-    realized: list[Any] = []
-    structural_walk(entry_function(schedule.mod), (SBlockRealize, realized.append))
+    realized = nodes_in(entry_function(schedule.mod), SBlockRealize)
     (values,) = (list(each.iter_values) for each in realized if each.block.same_as(node))
-    return len(values) == len(loops) and all(map(_is_same, values, loops))
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other))
+    pairs = zip(values, loops, strict=False)
+    return len(values) == len(loops) and all(one.same_as(other) for one, other in pairs)
 
 
 def _follows(after: Any, before: Any) -> bool:
@@ -82,13 +100,8 @@ def _follows(after: Any, before: Any) -> bool:
         return False
     (made,) = before.writes
     (written,) = after.writes
-    reads: list[Any] = []
-
-    def look(load: Any) -> None:
-        if load.source.same_as(made.source):
-            reads.append(load.indices)
-
-    structural_walk(value, (TensorLoad, look))
+    loads = nodes_in(value, TensorLoad)
+    reads = [load.indices for load in loads if load.source.same_as(made.source)]
     extents = [int(extent) for extent in made.source.shape]
     own = [int(extent) for extent in written.source.shape]
     return (
@@ -105,6 +118,21 @@ def _are(indices: Any, places: Sequence[Any], extents: Sequence[int]) -> bool:
         place.same_as(index) or extent == 1
         for index, place, extent in zip(indices, places, extents, strict=True)
     )
+
+
+def finish_outer(schedule: Schedule, loops: Sequence[LoopRV], is_parallel: bool) -> LoopRV:
+    """Fuse and parallelize outer loops if several threads share them; return the outermost one."""
+    first = loops[0]
+    if is_parallel:
+        first = schedule.fuse(*loops)
+        schedule.parallel(first)
+    schedule.annotate(first, FINISHED, 1)
+    return first
+
+
+def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
+    """Sample one of the candidates with equal probability."""
+    return schedule.sample_categorical(candidates, [1.0 / len(candidates)] * len(candidates))
 
 
 def perfect_tile(schedule: Schedule, loop: LoopRV, parts: int, most: int = 64) -> list[LoopRV]:

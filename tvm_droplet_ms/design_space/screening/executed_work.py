@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the operations that a kernel executes, including recomputation.
 
-A step inside a loop that it does not depend on is recomputed in each iteration. In a group norm of
-512 groups and 3,199 positions, the last step of a split reduction (``RFactor``) was inside the loop
-over the outputs: it executed 512 * 3199 * 457 additions instead of 512 * 457.
+A step inside a loop that it does not depend on is recomputed in each iteration. The last step of a
+split reduction (``RFactor``) may lie inside the loop over the outputs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim.expr import Add, Cast, Div, Max, Min, Mul, Select, Sub
 from tvm.s_tir import Schedule
 
-from ..entry_function import entry_function
+from ..trees import entry_function, mentions
 
 FEW_OPERATIONS = 10_000
 """Number of operations that is never refused: a vectorized loop over a few elements may execute 64
@@ -99,7 +98,10 @@ def _executed(stmt: Any, around: _Threads) -> float:
         return times * _executed(stmt.body, inside)
     if isinstance(stmt, s_tir.SBlockRealize):
         inside = replace(around, virtual=())
-        return _executed(stmt.block, inside) / _repeats(stmt, around.virtual)
+        # Virtual threads share one run of a block that does not depend on them.
+        values = list(stmt.iter_values)
+        repeats = prod(extent for own, extent in around.virtual if not mentions(values, own))
+        return _executed(stmt.block, inside) / repeats
     if isinstance(stmt, s_tir.SBlock):
         if _PACKING in stmt.annotations:
             return 0.0
@@ -129,24 +131,9 @@ def _bound(loop: Any, extent: float, around: _Threads) -> tuple[_Threads, float]
     return replace(around, extents={**around.extents, axis: extent}), times
 
 
-def _repeats(realize: Any, virtual: Sequence[tuple[Any, float]]) -> float:
-    """Return how many virtual threads share one run of a block that does not depend on them."""
-    used: list[Any] = []
-    if virtual:
-        structural_walk(list(realize.iter_values), [(tirx.Var, used.append)], order="pre")
-    return prod(n for own, n in virtual if not any(own.same_as(other) for other in used))
-
-
 def _operations(value: Any) -> int:
     """Count the operations of an expression, without its index expressions."""
-    count = 0
-
-    def add(_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    def skip(_: Any) -> Any:
-        return WalkResult.SKIP
-
-    structural_walk(value, [(TensorLoad, skip), (_OPERATIONS, add)], order="pre")
-    return count
+    found: list[Any] = []
+    steps = [(TensorLoad, lambda _: WalkResult.SKIP), (_OPERATIONS, found.append)]
+    structural_walk(value, steps, order="pre")
+    return len(found)

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds reductions that a schedule wrongly repeats, which TVM's postprocessors do not check."""
+"""Finds blocks that a schedule computes wrongly, which TVM's postprocessors do not check.
+
+A reduction may be repeated. A block may not write all elements that others read: TVM's rules move a
+consumer into the loops of its producer (``reverse_compute_at``), and give it the producer's
+extents. If the consumer pads, its padding is never written (``docs/upstream/padding.md``).
+"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tvm_ffi.structural import structural_walk
 
 from tvm import tirx
-from tvm.ir import IRModule
+from tvm.ir import IRModule, Range
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm.sym import detect_linear_equation
+from tvm.sym import Analyzer, detect_linear_equation
 from tvm.tirx import For, IntImm, IterVar, PrimFunc, Var
+
+from ..trees import mentions, nodes_in
 
 MOST_ITERATIONS = 4096
 """Maximum number of iterations to enumerate."""
@@ -45,12 +51,21 @@ def repeated_sum(mod: IRModule) -> str | None:
     iteration adds to the sum of the first. ``mod``: a scheduled workload after its postprocessors.
     Returns the name of the block; None if there is none.
     """
-    for function in mod.functions.values():
-        if isinstance(function, PrimFunc):
-            for realize, loops in realizations(function.body):
-                if _is_update(realize.block) and _is_repeated(realize, loops):
-                    return str(realize.block.name_hint)
-    return None
+    return first_block(
+        mod, lambda realize, loops: _is_update(realize.block) and _is_repeated(realize, loops)
+    )
+
+
+def first_block(mod: IRModule, has_fault: Callable[[Any, list[Any]], bool]) -> str | None:
+    """Return the name of the first block with a fault; ``has_fault``: see ``realizations``."""
+    functions = (each for each in mod.functions.values() if isinstance(each, PrimFunc))
+    found = (
+        str(realize.block.name_hint)
+        for function in functions
+        for realize, loops in realizations(function.body)
+        if has_fault(realize, loops)
+    )
+    return next(found, None)
 
 
 def realizations(body: Any) -> Iterator[tuple[Any, list[Any]]]:
@@ -85,16 +100,14 @@ def _is_update(block: Any) -> bool:
 
 
 def _is_repeated(realize: Any, loops: list[Any]) -> bool:
-    used: list[Any] = []
-    for value in realize.iter_values:
-        structural_walk(value, (Var, used.append))
+    used = list(realize.iter_values)
     written = realize.block.writes[0].source
     inner = []
     for loop in loops:
         is_one = isinstance(loop.extent, IntImm) and int(loop.extent) == 1
         if is_one or _is_initialized_in(loop, written):
             continue
-        if not any(loop.loop_var.same_as(variable) for variable in used):
+        if not mentions(used, loop.loop_var):
             return True
         inner.append(loop)
     axes = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -154,10 +167,92 @@ def _overlaps(value: Any, loops: list[Any]) -> bool:
 
 def _is_initialized_in(loop: Any, buffer: Any) -> bool:
     """Return whether a block in a loop writes a buffer without reading it."""
-    blocks: list[Any] = []
-    structural_walk(loop.body, (SBlock, blocks.append))
     return any(
         any(write.source.same_as(buffer) for write in block.writes)
         and not any(read.source.same_as(buffer) for read in block.reads)
-        for block in blocks
+        for block in nodes_in(loop.body, SBlock)
+    )
+
+
+Box = list[tuple[int, int]]
+"""The first and the last index of a region along each axis of a buffer."""
+
+
+def unwritten(mod: IRModule) -> str | None:
+    """Find a block that writes less than others read from it, or less than its axes cover.
+
+    ``mod``: a scheduled workload. Symbolic extents and indices are not checked. Returns the name of
+    the block; None if there is none.
+    """
+    functions = (each for each in mod.functions.values() if isinstance(each, PrimFunc))
+    return next((name for each in functions for name in _unwritten(each)), None)
+
+
+def _unwritten(function: Any) -> Iterator[str]:
+    blocks = list(realizations(function.body))
+    if len(blocks) < 3:  # The root and a single block: nothing was moved.
+        return
+    run = Analyzer()
+    names: dict[Any, str] = {}
+    written: dict[Any, Box] = {}
+    meant: dict[Any, Box] = {}
+    read: dict[Any, Box] = {}
+    local: set[Any] = set()
+    for realize, loops in blocks:
+        block = realize.block
+        local.update(block.alloc_buffers)
+        for loop in loops:
+            run.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+        whole = Analyzer()
+        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            whole.bind(axis.var, axis.dom)
+            if not isinstance(axis.dom.extent, IntImm):
+                return
+            first, last = _clipped(_bounds(run, value), axis.dom)
+            run.bind(axis.var, Range.from_min_extent(first, last - first + 1))
+        if not block.iter_vars:
+            continue
+        for region in block.writes:
+            names.setdefault(region.source, str(block.name_hint))
+            _add(written, region, run)
+            _add(meant, region, whole)
+        for region in block.reads:
+            _add(read, region, run)
+    for buffer, name in names.items():
+        wanted = read.get(buffer) if buffer in local else meant.get(buffer)
+        found = written.get(buffer)
+        if wanted is not None and found is not None and not _covers(found, wanted, buffer.shape):
+            yield name
+
+
+def _bounds(analyzer: Analyzer, value: Any) -> tuple[int, int]:
+    if isinstance(value, IntImm):
+        return int(value), int(value)
+    found = analyzer.const_int_bound(value)
+    return int(found.min_value), int(found.max_value)
+
+
+def _clipped(bounds: tuple[int, int], dom: Any) -> tuple[int, int]:
+    """Clip bounds to an axis; a predicate excludes everything outside."""
+    least = int(dom.min)
+    return max(bounds[0], least), min(bounds[1], least + int(dom.extent) - 1)
+
+
+def _add(boxes: dict[Any, Box], region: Any, analyzer: Analyzer) -> None:
+    """Widen the box of a buffer by a region."""
+    box = []
+    for extent in region.region:
+        first, last = _bounds(analyzer, extent.min)
+        box.append((first, last + _bounds(analyzer, extent.extent)[1] - 1))
+    before = boxes.get(region.source, box)
+    boxes[region.source] = [
+        (min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True)
+    ]
+
+
+def _covers(found: Box, wanted: Box, shape: Sequence[Any]) -> bool:
+    return all(
+        not isinstance(extent, IntImm)
+        or (first <= max(low, 0) and last >= min(high, int(extent) - 1))
+        for (first, last), (low, high), extent in zip(found, wanted, shape, strict=True)
     )

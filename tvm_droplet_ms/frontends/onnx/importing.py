@@ -17,8 +17,7 @@ import onnx
 from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
-from ...model.integers.integer_products import compute_in_integers
-from ...model.integers.products import count_products
+from ...model.integers.products import compute_in_integers, count_products
 from ...session.errors import ModelError, first_line
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
 from ..imported import ImportedModel, check_inputs

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ...model.scattering import scatter
+from ...model.indices import scatter
 from ...model.window_maxima import Windows, pool_with_positions
 from ...session.errors import ModelError, first_line
 from . import recurrent

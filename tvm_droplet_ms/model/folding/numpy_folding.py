@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constant folding with NumPy.
+"""Constant folding with NumPy, and operations whose result is one of their operands.
 
 ``relax.transform.FoldConstant`` compiles a function for each shape, which takes 20 to 50 s for a
 typical convolutional network. NumPy takes less than a second.
@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
-from ..rewriting import Emit, binding_pass, stateless
+from ..bindings import Bindings, Expr, constant, operator_name, static_shape
+from ..rewriting import Emit, operator_pass
 
 Array = np.ndarray[Any, Any]
 
@@ -24,28 +25,15 @@ BLOCK = 256
 
 RESHAPES = {"relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squeeze"}
 ARITHMETIC: dict[str, Callable[..., Array]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-    "relax.negative": np.negative,
-    "relax.sqrt": np.sqrt,
+    f"relax.{name}": getattr(np, name)
+    for name in "add subtract multiply divide maximum minimum negative sqrt".split()
 }
-
 COMPARISONS: dict[str, Callable[..., Array]] = {
-    "relax.less": np.less,
-    "relax.less_equal": np.less_equal,
-    "relax.greater": np.greater,
-    "relax.greater_equal": np.greater_equal,
-    "relax.equal": np.equal,
-    "relax.not_equal": np.not_equal,
-    "relax.where": np.where,
+    f"relax.{name}": getattr(np, name)
+    for name in "less less_equal greater greater_equal equal not_equal where".split()
 }
 OF_INTEGERS = ("relax.add", "relax.subtract", "relax.multiply", "relax.maximum", "relax.minimum")
-"""Arithmetic that is the same for integers. Importers compute indices with it: an unrolled LSTM had
-1,024 such calls, which took TVM 168 s to compile."""
+"""Arithmetic that is the same for integers. Importers compute indices with it."""
 
 
 MOST_ZEROS = 1 << 14
@@ -53,11 +41,7 @@ MOST_ZEROS = 1 << 14
 
 
 def transposed(matrix: Array) -> Array:
-    """Transpose a matrix into new memory block by block, so that the blocks stay in the cache.
-
-    For a matrix of 400 MB, this takes a quarter of the time of ``numpy.ascontiguousarray``. Returns
-    the contiguous transpose.
-    """
+    """Transpose a matrix into new memory block by block, so that the blocks stay in the cache."""
     rows, columns = matrix.shape
     result = np.empty((columns, rows), matrix.dtype)
     for row in range(0, rows, BLOCK):
@@ -184,7 +168,15 @@ _MOVEMENTS: dict[str, Callable[[Expr, Sequence[Array]], Array | None]] = {
 }
 
 
-def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
+@operator_pass("FoldConstantsWithNumPy")
+def fold_constants(bindings: Bindings, value: Expr, _emit: Emit) -> Expr | None:
+    """Make a pass that evaluates operations on constants with NumPy.
+
+    It supports reshapes, transposes, slices, concatenations, pads, comparisons, known shapes as
+    tensors, conversions of integers, ``take``, and arithmetic of float32 and of integers. It leaves
+    other operations unchanged. Constants stay bound to variables:
+    ``relax.transform.CanonicalizeBindings`` moves them to their uses.
+    """
     shape = static_shape(value) if operator_name(value) else None
     if shape is None:
         return None
@@ -192,7 +184,7 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
         extents = _extents(bindings, value.args[0])
         return None if extents is None else constant(np.array(extents, np.int64))
     tensors = [a for a in tensor_operands(value) if not isinstance(a, relax.ShapeExpr)]
-    arrays = [array_of(bindings.value_of(tensor)) for tensor in tensors]
+    arrays = [bindings.array_of(tensor) for tensor in tensors]
     known = [a for a in arrays if a is not None]
     if len(known) < len(arrays):
         return None
@@ -213,12 +205,32 @@ def _extents(bindings: Bindings, shape: Expr) -> tuple[int, ...] | None:
     return tuple(int(extent) for extent in value.values) if known else None
 
 
-def fold_constants() -> tvm.transform.Pass:
-    """Make a pass that evaluates operations on constants with NumPy.
+CAST, WHERE, BROADCAST, CONCAT = (
+    f"relax.{name}" for name in ("astype", "where", "broadcast_to", "concat")
+)
 
-    It supports reshapes, transposes, slices, concatenations, pads, comparisons, known shapes as
-    tensors, conversions of integers, ``take``, and arithmetic of float32 and of integers. It leaves
-    other operations unchanged. Constants stay bound to variables:
-    ``relax.transform.CanonicalizeBindings`` moves them to their uses.
+
+@operator_pass("DropIdle", [CAST, WHERE, BROADCAST, CONCAT])
+def drop_idle(bindings: Bindings, value: Expr, _emit: Emit) -> Expr | None:
+    """Make a pass that drops casts, broadcasts and choices whose result is one of their operands.
+
+    ONNX's ``Attention`` comes with a cast around each step and a mask that hides nothing. The pass
+    drops a cast or broadcast to the tensor's own type and shape, a choice whose condition is a
+    constant that is true everywhere or nowhere, and a concatenation of one tensor.
     """
-    return binding_pass("FoldConstantsWithNumPy", stateless(_rewrite))
+    name = operator_name(value)
+    if name in (CAST, BROADCAST):
+        operand = value.args[0]
+    elif name == CONCAT:
+        parts = value.args[0]
+        if not isinstance(parts, relax.Tuple) or len(parts.fields) != 1:
+            return None
+        operand = parts.fields[0]
+    elif name == WHERE:
+        condition = bindings.array_of(value.args[0])
+        if condition is None or condition.all() != condition.any():
+            return None
+        operand = value.args[1 if condition.all() else 2]
+    else:
+        return None
+    return operand if tvm_ffi.structural_equal(operand.ty, value.ty) else None

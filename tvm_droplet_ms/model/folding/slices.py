@@ -11,19 +11,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
-from ..rewriting import Emit, binding_pass, stateless
+from ..bindings import Bindings, Expr, array_of, operator_name, relax_functions, static_shape
+from ..rewriting import Emit, operator_pass
 
-_ALONE = {
-    "relax.nn.relu": relax.op.nn.relu,
-    "relax.sigmoid": relax.op.sigmoid,
-    "relax.tanh": relax.op.tanh,
-}
-_WITH_CONSTANT = {
-    "relax.add": relax.op.add,
-    "relax.matmul": relax.op.matmul,
-    "relax.multiply": relax.op.multiply,
-}
+_ALONE = relax_functions("nn.relu sigmoid tanh")
+_WITH_CONSTANT = relax_functions("add matmul multiply")
 
 
 class _Step(NamedTuple):
@@ -49,17 +41,14 @@ class _Branch(NamedTuple):
     steps: list[_Step]
 
 
-def join_slices() -> tvm.transform.Pass:
+@operator_pass("JoinSlices", ["relax.concat"])
+def join_slices(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
     """Make a pass that computes the same steps on consecutive slices at once, where these stack.
 
-    Returns the pass. Slices and stacks are along the first axis. The steps are products with a
-    constant matrix, sums and products with a constant, and activations.
+    Slices and stacks are along the first axis. The steps are products with a constant matrix, sums
+    and products with a constant, and activations.
     """
-    return binding_pass("JoinSlices", stateless(_joined), ("relax.concat",))
-
-
-def _joined(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
-    if operator_name(value) != "relax.concat" or int(value.attrs.axis or 0) != 0:
+    if int(value.attrs.axis or 0) != 0:
         return None
     parts = bindings.value_of(value.args[0])
     if not isinstance(parts, relax.Tuple) or len(parts.fields) < 2:

@@ -52,7 +52,7 @@ class QuantizedConstant:
 def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None:
     """Return the values of a tensor that is computed from constants, or None for other tensors.
 
-    ``depth``: maximum number of successive operations to look through.
+    ``depth``: the most operations to look through.
     """
     value = bindings.value_of(expr)
     array = array_of(value)
@@ -80,7 +80,7 @@ def quantized(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Quantize
     """Return the bytes from which a tensor of int32 or float32 is dequantized.
 
     None if the tensor is not dequantized from bytes with one scale and one zero point. ``depth``:
-    maximum number of successive operations to look through.
+    the most operations to look through.
     """
     if not depth:
         return None

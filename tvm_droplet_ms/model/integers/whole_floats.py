@@ -2,21 +2,21 @@
 """Whole numbers that stay floats, because the kernel that rounds them dequantizes them next."""
 
 import math
+from functools import partial
 
 import numpy as np
 
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, operator_name, static_shape
+from ..bindings import Bindings, Expr, Var, operator_name, relax_operators, static_shape
 from ..layers import CONVOLUTIONS
-from ..rewriting import Emit, Rewrite, binding_pass
+from ..rewriting import Emit, binding_pass
 from .quantized_values import BYTES, RANGES, known_number
 
-_ELEMENTWISE = {
-    f"relax.{name}"
-    for name in "add subtract multiply divide maximum minimum clip round astype nn.relu".split()
-}
+_ELEMENTWISE = relax_operators(
+    "add subtract multiply divide maximum minimum clip round astype nn.relu"
+)
 
 _MOST_ZERO = 1 << 23
 """Largest zero point that float32 subtracts exactly."""
@@ -30,20 +30,20 @@ def keep_whole_floats() -> tvm.transform.Pass:
     A value that was rounded and clipped to the range of a byte is a whole number. Converting it to
     a byte, widening it and subtracting the zero point is exact in all of these types, and so is
     subtracting the zero point from the float. Values that are stored for another kernel
-    (``is_stored``) stay bytes. Returns the pass. Run it on a prepared graph, whose layout is final.
+    (``is_stored``) stay bytes. Run it on a prepared graph, whose layout is final.
     """
 
-    def make_rewrite(bindings: Bindings) -> Rewrite:
-        def rewrite(var: Var, value: Expr, emit: Emit) -> Expr | None:
-            found = _whole_float(bindings, var, value)
-            if found is None or is_stored(bindings, var):
-                return None
-            wide, zero = found
-            return relax.op.subtract(wide, relax.const(float(zero), "float32"))
+    return binding_pass(
+        "KeepWholeFloats", lambda bindings: partial(_kept, bindings), ["relax.astype"]
+    )
 
-        return rewrite
 
-    return binding_pass("KeepWholeFloats", make_rewrite, ["relax.astype"])
+def _kept(bindings: Bindings, var: Var, value: Expr, _emit: Emit) -> Expr | None:
+    found = _whole_float(bindings, var, value)
+    if found is None or is_stored(bindings, var):
+        return None
+    wide, zero = found
+    return relax.op.subtract(wide, relax.const(float(zero), "float32"))
 
 
 def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, int] | None:
@@ -148,5 +148,5 @@ def _tensors(bindings: Bindings, value: Expr) -> list[Var]:
     return [
         each
         for each in value.args
-        if isinstance(each, relax.Var) and array_of(bindings.value_of(each)) is None
+        if isinstance(each, relax.Var) and bindings.array_of(each) is None
     ]

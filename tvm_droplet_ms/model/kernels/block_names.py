@@ -13,6 +13,7 @@ import tvm
 from tvm.s_tir import SBlock
 from tvm.tirx import PrimFunc
 
+from ...design_space.trees import block_like
 from .kernel_pass import blocks_in, kernel_pass
 
 
@@ -48,17 +49,6 @@ def _named_by_place(function: PrimFunc) -> PrimFunc | None:
         return None
 
     def renamed(block: SBlock) -> SBlock:
-        return SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            changes.get(block.name_hint, block.name_hint),
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-            block.span,
-        )
+        return block_like(block, name_hint=changes.get(block.name_hint, block.name_hint))
 
     return function.with_body(structural_map(function.body, (SBlock, renamed)))

@@ -2,18 +2,16 @@
 """Keeps the layouts of weights that TVM would repack incorrectly.
 
 ``RewriteLayout`` (``rewrite_layout.cc``) packs a weight by the index of one of its reads. If that
-read does not cover the whole weight, the index is not a permutation. In an LSTM cell, an ``add``
-and four slices were inlined into one expression. TVM packed a bias of 1,024 values into 256,
-``packed[i % 256] = bias[i]``, and the outputs were wrong.
+read does not cover the whole weight, the index is not a permutation. In an LSTM cell, TVM packed a
+bias of 1,024 values into 256.
 
 TVM treats a block that computes a tensor from a single weight as a copy of the weight, and packs
 the weight by the index with which the new tensor is read. A transposed convolution reorders the
 axes of its kernel. The index was a permutation of the reordered shape, but not of the weight's
-shape: with 2 output channels, the weights of the second channel were lost.
+shape.
 
 If an expression reads a weight several times, each index reads a part, however often the block
-runs. Examples are the two columns of the grid of a GridSample and the four corners of a RoiAlign's
-boxes.
+runs.
 
 A table that is looked up by one index has no loop along its rows. TVM packed it by the loop over
 its columns, as if it had one row, so the kernel read wrong rows.
@@ -24,12 +22,12 @@ from math import prod
 from typing import Any
 
 from tvm_ffi import structural_equal
-from tvm_ffi.structural import structural_walk
 
 import tvm
 from tvm.ir.expr import TensorLoad
-from tvm.tirx import IntImm, IterVar, PrimFunc, Var
+from tvm.tirx import IntImm, IterVar, PrimFunc
 
+from ...design_space.trees import mentions, nodes_in
 from .kernel_pass import blocks_in, kernel_pass
 
 FREE = "layout_free_buffers"
@@ -47,7 +45,7 @@ def keep_layouts() -> tvm.transform.Pass:
         if not free:
             return None
         blocks = blocks_in(function.body)
-        reads = [_loads(block) if block.iter_vars else [] for block in blocks]
+        reads = [nodes_in(each.body, TensorLoad) if each.iter_vars else [] for each in blocks]
         kept = [n for n in free if _is_read_whole(function.params[n], blocks, reads)]
         if kept == free:
             return None
@@ -55,12 +53,6 @@ def keep_layouts() -> tvm.transform.Pass:
         return changed.with_attr(FREE, kept) if kept else changed
 
     return kernel_pass("KeepLayouts", keep)
-
-
-def _loads(block: Any) -> list[Any]:
-    loads: list[Any] = []
-    structural_walk(block.body, (TensorLoad, loads.append))
-    return loads
 
 
 def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[Any]]) -> bool:
@@ -74,7 +66,9 @@ def _is_read_whole(weight: Any, blocks: Sequence[Any], reads: Sequence[Sequence[
                 return False
             if not _is_one_index([each for each in loads if each.source.same_as(load.source)]):
                 return False
-            if _is_taken_for_copy(block) and _shape(block.writes[0]) != _shape(block.reads[0]):
+            # TVM treats a block that reads one tensor and has no reduction as a copy.
+            is_copy = block.init is None and len(block.reads) == len(block.writes) == 1
+            if is_copy and _shape(block.writes[0]) != _shape(block.reads[0]):
                 return False
             iterations = _product(axis.dom.extent for axis in block.iter_vars)
             size = _product(load.source.shape)
@@ -100,11 +94,6 @@ def _is_one_index(loads: Sequence[Any]) -> bool:
     )
 
 
-def _is_taken_for_copy(block: Any) -> bool:
-    """Return whether TVM treats a block as a copy: it reads one tensor and has no reduction."""
-    return block.init is None and len(block.reads) == len(block.writes) == 1
-
-
 def _shape(region: Any) -> list[Any]:
     return [int(n) if isinstance(n, IntImm) else n for n in region.source.shape]
 
@@ -117,21 +106,13 @@ def _product(extents: Iterable[Any]) -> int | None:
 
 def _lookups(load: Any) -> list[Any]:
     """Return the memory loads inside the indices of a load."""
-    found: list[Any] = []
-    for index in load.indices:
-        structural_walk(index, (TensorLoad, found.append))
-    return found
+    return nodes_in(list(load.indices), TensorLoad)
 
 
 def _is_one_looked_up(load: Any, block: Any) -> bool:
     """Return whether an index of a load is itself loaded from a place that no loop changes."""
     loops = [axis.var for axis in block.iter_vars if not _is_one(axis.dom.extent)]
-    for lookup in _lookups(load):
-        variables: list[Any] = []
-        structural_walk(lookup, (Var, variables.append))
-        if not any(each.same_as(loop) for each in variables for loop in loops):
-            return True
-    return False
+    return not all(any(mentions(each, loop) for loop in loops) for each in _lookups(load))
 
 
 def _is_one(extent: Any) -> bool:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that change kernels one by one, and checks whether schedules can change a kernel."""
+"""Passes, legalizations and stages of kernels, and why schedules cannot change a kernel."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
-
 import tvm
-from tvm.ir import IRModule
+from tvm import relax, te
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import IntImm, PrimFunc
+from tvm.tirx.transform import prim_func_pass
+
+from ...design_space.trees import nodes_in
+
+BY_RULE = {"schedule_rule": "None"}
+"""The attribute of a stage that MetaSchedule's own rules leave alone."""
 
 
 def kernel_pass(name: str, change: Callable[[PrimFunc], PrimFunc | None]) -> tvm.transform.Pass:
@@ -19,16 +23,22 @@ def kernel_pass(name: str, change: Callable[[PrimFunc], PrimFunc | None]) -> tvm
     scheduled kernels.
     """
 
-    def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-        for variable, function in mod.functions_items():
-            if isinstance(function, PrimFunc) and "tirx.is_scheduled" not in (function.attrs or {}):
-                found = change(function)
-                if found is not None:
-                    changed.update_func(variable, found)
-        return changed
+    def run(function: PrimFunc, _mod: Any, _context: Any) -> PrimFunc:
+        is_scheduled = "tirx.is_scheduled" in (function.attrs or {})
+        found = None if is_scheduled else change(function)
+        return function if found is None else found
 
-    return tvm.transform.module_pass(run, opt_level=0, name=name)
+    return prim_func_pass(run, opt_level=0, name=name)
+
+
+def compute_stage(shape: Sequence[int], element: Callable[..., Any], name: str) -> te.Tensor:
+    """Make a stage that the schedule rule of another stage of the kernel schedules."""
+    return te.compute(tuple(shape), element, name=name, attrs=BY_RULE)
+
+
+def legalize_as_tvm(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalize a call as TVM does by default."""
+    return tvm.ir.Op.get(call.op.name).get_attr("FLegalize")(builder, call)
 
 
 def why_not_schedulable(function: PrimFunc) -> str | None:
@@ -40,9 +50,11 @@ def why_not_schedulable(function: PrimFunc) -> str | None:
     """
     if not has_root_block(function):
         return "it is written without blocks, which schedules work on"
-    if any(_is_empty(param) for param in function.params):
+    shapes = (getattr(param, "shape", None) or () for param in function.params)
+    extents = [extent for shape in shapes for extent in shape]
+    if any(isinstance(extent, IntImm) and int(extent) == 0 for extent in extents):
         return "an extent of it is 0"
-    if any(not isinstance(extent, IntImm) for param in function.params for extent in _shape(param)):
+    if not all(isinstance(extent, IntImm) for extent in extents):
         return "an extent of it is known at run time only"
     return None
 
@@ -57,14 +69,4 @@ def has_root_block(function: PrimFunc) -> bool:
 
 def blocks_in(statement: Any) -> list[Any]:
     """Return the blocks of a statement, each before its inner blocks."""
-    blocks: list[Any] = []
-    structural_walk(statement, (SBlock, blocks.append))
-    return blocks
-
-
-def _shape(param: Any) -> tuple[Any, ...]:
-    return tuple(getattr(param, "shape", None) or ())
-
-
-def _is_empty(param: Any) -> bool:
-    return any(isinstance(extent, IntImm) and int(extent) == 0 for extent in _shape(param))
+    return nodes_in(statement, SBlock)

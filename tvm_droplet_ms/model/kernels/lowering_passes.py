@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common list of passes from a graph to its kernels.
+"""The common list of passes from a graph to its kernels, and the kernels that replace TVM's.
 
 ``tune``, the pipeline "droplet_tuning" and the graph search all use this list, so they share
 databases.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -13,20 +16,31 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ..bindings import Bindings, Expr, operator_name
-from ..fusion_stops import drop_fusion_stops
 from ..scheduled import in_block
 from ..shared_constants import share_constants
+from .attention.attention_compute import ATTENTION_RULE, TILED_RULE
+from .attention.attention_schedule import schedule_attention, schedule_attention_in_tiles
+from .attention.few_rows import FEW_ROWS_RULE, schedule_few_rows
 from .attention.fused_attention import fuse_attention
 from .block_names import name_blocks
-from .channelwise import mark_channelwise
+from .channel_vectors import (
+    CHANNELWISE_RULE,
+    mark_channelwise,
+    register_pool_rules,
+    register_rule,
+    schedule_channelwise,
+)
+from .copies import CONCATENATION_RULE, legalize_concatenation, legalize_pad, schedule_concatenation
 from .fixed_layouts import keep_layouts
-from .groups.shuffled_convolution import read_shuffled
+from .grouped_convolution import PACKED_RULE, legalize_convolution, read_shuffled, schedule_packed
+from .halves import legalize_cast, legalize_matmul, legalize_max_pool
 from .inlining import limit_inlining
 from .kernel_pass import has_root_block, kernel_pass
-from .registration import legalize_map
-from .stored_terms import store_terms
-from .weights.small_weights import mark_small_weights
-from .weights.weight_reuse import mark_reused_weights
+from .stored_terms import drop_fusion_stops, store_terms
+from .vector_math import REDUCTIONS, legalize_reduction, vector_math
+from .weights.packed_products import NARROW_RULE, schedule_narrow
+from .weights.weight_marks import mark_reused_weights, mark_small_weights
+from .winograd.winograd_kernel import register_winograd_rules
 
 
 def lowering_passes(
@@ -37,12 +51,13 @@ def lowering_passes(
     The passes apply to a prepared graph (``model.prepare``), within the target. ``is_plain``:
     whether to use only TVM's own kernels, for non-CPU targets and for comparisons.
     ``packs_weights``: whether schedules may change the layout of weights, which must then be
-    packed. In that case the passes mark constant arguments (``AttachAttrLayoutFreeBuffers``),
-    kernels that find their weights in the caches (``mark_reused_weights``) and kernels with 7-bit
-    weights (``mark_small_weights``). The marks are part of a workload's hash.
+    packed. Then the passes mark constant arguments (``AttachAttrLayoutFreeBuffers``), kernels that
+    find their weights in the caches (``mark_reused_weights``) and kernels with 7-bit weights
+    (``mark_small_weights``). The marks are part of a workload's hash.
     """
+    fusions = [read_shuffled(), fuse_attention(), transform.DeadCodeElimination(), store_terms()]
     passes = [
-        *([] if is_plain else _fusions()),
+        *([] if is_plain else fusions),
         transform.LegalizeOps({} if is_plain else legalize_map()),
         *([] if is_plain else [name_blocks()]),
         keep_written(),
@@ -58,11 +73,6 @@ def lowering_passes(
         passes += [transform.AttachAttrLayoutFreeBuffers(), keep_layouts()]
         passes += [] if is_plain else [mark_reused_weights(), mark_small_weights()]
     return passes
-
-
-def _fusions() -> list[tvm.transform.Pass]:
-    """Return the passes that fuse operators before legalization."""
-    return [read_shuffled(), fuse_attention(), transform.DeadCodeElimination(), store_terms()]
 
 
 def keep_written() -> tvm.transform.Pass:
@@ -83,24 +93,21 @@ def fold_where_constant() -> tvm.transform.Pass:
     """Make a pass that runs ``FoldConstant`` only if it has an effect.
 
     That is the case if a call has only constant arguments, or is still an operator, which
-    ``FoldConstant`` refuses. On 10,000 calls of an unrolled loop, it took 43 s to find neither.
+    ``FoldConstant`` refuses.
     """
 
     def fold(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        return transform.FoldConstant()(mod) if _can_fold(mod) else mod
+        can_fold = any(
+            _is_operator(value) or _is_call_of_constants(value, bindings)
+            for function in mod.functions.values()
+            if isinstance(function, relax.Function)
+            for block in function.body.blocks
+            for bindings in (Bindings(block, {}),)
+            for value in bindings.values.values()
+        )
+        return transform.FoldConstant()(mod) if can_fold else mod
 
     return tvm.transform.module_pass(fold, opt_level=0, name="FoldWhereConstant")
-
-
-def _can_fold(mod: IRModule) -> bool:
-    return any(
-        _is_operator(value) or _is_call_of_constants(value, bindings)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for bindings in (Bindings(block, {}),)
-        for value in bindings.values.values()
-    )
 
 
 def _is_operator(value: Expr) -> bool:
@@ -115,3 +122,37 @@ def _is_call_of_constants(value: Expr, bindings: Bindings) -> bool:
     operands = value.args[1] if is_kernel else relax.Tuple(value.args)
     fields = operands.fields if isinstance(operands, relax.Tuple) else [operands]
     return all(isinstance(bindings.value_of(field), GenericConst) for field in fields)
+
+
+def legalize_map() -> dict[str, Callable[..., Any]]:
+    """Return the legalizations that replace TVM's on a CPU, by operator.
+
+    The map is for ``relax.transform.LegalizeOps(customize_legalize_map=...)``. TVM legalizes calls
+    without a better form.
+    """
+    return {
+        "relax.astype": legalize_cast,
+        "relax.concat": legalize_concatenation,
+        "relax.matmul": legalize_matmul,
+        "relax.nn.conv2d": legalize_convolution,
+        "relax.nn.max_pool2d": legalize_max_pool,
+        "relax.nn.pad": legalize_pad,
+        **dict.fromkeys(REDUCTIONS, legalize_reduction),
+        **vector_math(),
+    }
+
+
+def register_schedule_rules() -> None:
+    """Register the schedule rules that the kernels request.
+
+    Call it before MetaSchedule generates design spaces. Further calls have no effect.
+    """
+    register_pool_rules()
+    register_rule(CONCATENATION_RULE, schedule_concatenation)
+    register_rule(CHANNELWISE_RULE, schedule_channelwise)
+    register_rule(PACKED_RULE, schedule_packed)
+    register_rule(ATTENTION_RULE, schedule_attention)
+    register_rule(TILED_RULE, schedule_attention_in_tiles)
+    register_rule(FEW_ROWS_RULE, schedule_few_rows)
+    register_rule(NARROW_RULE, schedule_narrow)
+    register_winograd_rules()

@@ -10,14 +10,16 @@ from tvm import relax
 
 from ...design_space.dot_products.dot_intrinsics import HALF
 from ..bindings import Bindings, Expr, Var, operator_name
-from ..fusion_stops import stop_fusion
 from ..half_products import computes_in_bfloat16, is_half_layer
 from ..integers.quantized_values import BYTES
 from ..integers.whole_floats import is_stored
 from ..layers import CONVOLUTIONS
-from ..rewriting import Emit, Rewrite, binding_pass
+from ..rewriting import Emit, Rewrite, binding_pass, operator_pass
 
 _ADD, _CAST = "relax.add", "relax.astype"
+
+_STOP = "relax.builtin.stop_lift_params"
+"""A TVM operator that returns its operand, and that ``FuseOps`` does not fuse."""
 
 
 def store_terms() -> tvm.transform.Pass:
@@ -46,6 +48,16 @@ def store_terms() -> tvm.transform.Pass:
     return tvm.transform.module_pass(transform, opt_level=0, name="StoreTerms")
 
 
+def drop_fusion_stops() -> tvm.transform.Pass:
+    """Make a pass that removes the markers of ``store_terms``, to be run after ``FuseTIR``."""
+    return tvm.transform.Sequential([_drop_stops(), relax.transform.CanonicalizeBindings()])
+
+
+@operator_pass("DropFusionStops", [_STOP])
+def _drop_stops(_bindings: Bindings, value: Expr, _emit: Emit) -> Expr | None:
+    return value.args[0]
+
+
 def _bytes_widened(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Expr | None:
     """Stop fusion before a cast of bytes whose only user is that cast; None for other values."""
     (data,) = value.args
@@ -53,7 +65,7 @@ def _bytes_widened(bindings: Bindings, var: Var, value: Expr, emit: Emit) -> Exp
     user = bindings.only_user(data) if is_made else None
     if user is None or not user.same_as(var) or not is_stored(bindings, var):
         return None
-    return relax.op.astype(emit(stop_fusion(data)), str(value.ty.dtype))
+    return relax.op.astype(emit(relax.op.builtin.stop_lift_params(data)), str(value.ty.dtype))
 
 
 def _sum_of_halves(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
@@ -63,7 +75,7 @@ def _sum_of_halves(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
         return None
 
     def stored(term: Var) -> Var:
-        half = emit(stop_fusion(emit(relax.op.astype(term, HALF))))
+        half = emit(relax.op.builtin.stop_lift_params(emit(relax.op.astype(term, HALF))))
         return emit(relax.op.astype(half, "float32"))
 
     return relax.op.add(*(stored(each) if is_stored(bindings, each) else each for each in terms))

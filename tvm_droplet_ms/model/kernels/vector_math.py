@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponentials, error functions and derived functions in a form that vectorizes.
+"""Functions and reductions in a form that vectorizes.
 
 LLVM calls the C library for each element of ``exp``, ``erf`` and ``tanh``. TOPI's ``fast_exp``,
 ``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of polynomials,
 which vectorize. Their relative errors are within 2e-6 for arguments from -20 to 20
 (``tests/model/kernels/test_vector_math.py``). They clamp their arguments, which loses a NaN until
 ``keep_nan`` puts the limit first.
+
+In a reduction over several axes, MetaSchedule's innermost loop runs along a reduced axis, so
+contiguous numbers are not read together. One axis at a time, each reduction is a short loop over
+vectors. Reductions over the innermost axis do not benefit.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx, topi
 
-from ..bindings import is_float32
+from ..bindings import is_float32, static_shape
+from .kernel_pass import legalize_as_tvm
 
 Function = Callable[[te.Tensor], te.Tensor]
 
@@ -75,7 +80,7 @@ def vector_math() -> dict[str, Callable[..., Any]]:
 def _legalization(name: str, function: Function) -> Callable[..., Any]:
     def legalize(builder: relax.BlockBuilder, call: Any) -> Any:
         if not is_float32(call.args[0]):
-            return _legalize_as_tvm(builder, call)
+            return legalize_as_tvm(builder, call)
         return builder.call_te(function, call.args[0], primfunc_name_hint=name.split(".")[-1])
 
     return legalize
@@ -83,11 +88,68 @@ def _legalization(name: str, function: Function) -> Callable[..., Any]:
 
 def _legalize_softmax(builder: relax.BlockBuilder, call: Any) -> Any:
     if not is_float32(call.args[0]):
-        return _legalize_as_tvm(builder, call)
+        return legalize_as_tvm(builder, call)
     return builder.call_te(
         topi.nn.fast_softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
     )
 
 
-def _legalize_as_tvm(builder: relax.BlockBuilder, call: Any) -> Any:
-    return tvm.ir.Op.get(call.op.name).get_attr("FLegalize")(builder, call)
+REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
+    "relax.sum": topi.sum,
+    "relax.mean": topi.sum,
+    "relax.max": topi.max,
+    "relax.min": topi.min,
+}
+
+_LONG = 256
+"""Minimum extent of an axis that is reduced in two stages."""
+
+
+def legalize_reduction(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalize a call of ``REDUCTIONS``; TVM legalizes calls without a better form."""
+    name = call.op.name
+    axes = _reduced_axes(call)
+    if not axes:
+        return legalize_as_tvm(builder, call)
+
+    def reduced(data: te.Tensor) -> te.Tensor:
+        result = reduce_in_stages(data, axes, REDUCTIONS[name])
+        if not call.attrs.keepdims:
+            result = topi.squeeze(result, axis=axes)
+        if name != "relax.mean":
+            return result
+        count = math.prod(int(data.shape[axis]) for axis in axes)
+        return topi.divide(result, tirx.const(float(count), data.dtype))
+
+    return builder.call_te(reduced, call.args[0], primfunc_name_hint=name.removeprefix("relax."))
+
+
+def reduce_in_stages(
+    data: te.Tensor, axes: Sequence[int], reduce: Callable[..., te.Tensor]
+) -> te.Tensor:
+    """Reduce one axis at a time, the last one first; each axis remains with an extent of 1.
+
+    An axis of at least ``_LONG`` elements is reduced in two stages if its extent is composite.
+    """
+    for axis in sorted(axes, reverse=True):
+        extent = int(data.shape[axis])
+        # The largest divisor that is at most the square root.
+        parts = next(n for n in range(math.isqrt(extent), 0, -1) if extent % n == 0)
+        if extent >= _LONG and parts > 1:
+            shape = [int(each) for each in data.shape]
+            divided = [*shape[:axis], parts, extent // parts, *shape[axis + 1 :]]
+            data = reduce(topi.reshape(data, divided), axis=axis + 1)
+        data = reduce(data, axis=axis, keepdims=True)
+    return data
+
+
+def _reduced_axes(call: Any) -> list[int]:
+    """Return the reduced axes of a float32 call; empty if stages do not help."""
+    shape = static_shape(call.args[0])
+    if not is_float32(call.args[0]) or not shape or call.attrs.axis is None or 0 in shape:
+        return []
+    axes = sorted(int(axis) % len(shape) for axis in call.attrs.axis)
+    if not axes or axes[-1] == len(shape) - 1:
+        return []
+    lengths = [shape[axis] for axis in axes if shape[axis] > 1]
+    return axes if len(lengths) > 1 or max(lengths, default=1) >= _LONG else []

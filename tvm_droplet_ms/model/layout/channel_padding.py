@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Padding of output channels and matmul columns that are not multiples of the vector length.
 
-Examples are 1000 classes, and the 257 frequencies of a Fourier transform of 512 samples. As a
-matmul, this transform took 5.2 ms, and with 272 columns 1.0 ms (float64, 101 frames, one thread of
-a Zen 5).
+Examples are 1000 classes, and the 257 frequencies of a Fourier transform.
 """
 
 from math import prod
@@ -14,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from ..bindings import Bindings, Expr, Var, constant, operator_name, relax_operators, static_shape
 from ..layers import CONVOLUTIONS, convolution_like, layouts_of
 from ..rewriting import Emit, binding_pass
 
@@ -23,34 +21,25 @@ VECTOR = 16
 this number can use all lanes of such vectors."""
 
 TILES_OF_EIGHTS = (24, 40)
-"""Numbers of channels whose multiples make good tiles of eight-float vectors. On AVX2, 24 channels
-padded to 32 took 1.35 times as long, and 40 padded to 48 took 1.16 times. In contrast, 64 and 96
-channels took 0.60 and 0.57 times as long as 56 and 88, which are a prime number of vectors."""
+"""Numbers of channels whose multiples make good tiles of eight-float vectors. Padding these to 32
+or 48 costs time on AVX2."""
 
 LARGEST_GROWTH, EASY_GROWTH = 1.34, 1.06
 """The largest factor by which the work may grow, and the largest factor for a multiple with more
-tiles. With 116 channels, 16 layers of a ShuffleNet took 1.7 ms, and with 128 channels 0.4 ms (one
-thread of a Zen 5)."""
+tiles."""
 
 LEAST_PIXELS, LEAST_PRODUCTS = 16, 24
 """Least number of output pixels of a convolution, and least number of products per output element.
 With fewer, slicing off the added channels takes as long as the padding saves. A matmul may have a
-single row: with 1009 products, 2003 columns took 518 us, and 2016 columns 76; with 2048 products,
-1000 columns took 95 us, and 1008 columns 77 (one thread of a Zen 5)."""
+single row."""
 
 _MATMUL = "relax.matmul"
-_UNARY = {
-    f"relax.{name}"
-    for name in (
-        *("nn.relu", "nn.leakyrelu", "nn.silu", "nn.gelu", "sigmoid", "tanh", "clip"),
-        *("astype", "round"),
-    )
-}
-_BINARY = {f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum")}
+_UNARY = relax_operators("nn.relu nn.leakyrelu nn.silu nn.gelu sigmoid tanh clip astype round")
+_BINARY = relax_operators("add subtract multiply maximum minimum")
 _POOLS = {
     f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_avg") for rank in (1, 2, 3)
 }
-_REDUCTIONS = {f"relax.{name}" for name in ("mean", "max", "sum")}
+_REDUCTIONS = relax_operators("mean max sum")
 
 
 def padded_channels(channels: int, lanes: int = VECTOR) -> int:
@@ -80,12 +69,12 @@ def pad_channels(lanes: int = VECTOR) -> tvm.transform.Pass:
 
     The weights get channels of zeros, and a slice removes the added outputs. The slice moves after
     arithmetic with constants, activations, pools and depthwise convolutions. This makes it small,
-    and the arithmetic is fused with the convolution. Returns the pass. It rewrites convolutions of
-    one group with channels last (NWC, NHWC or NDHWC) and constant weights, and matmuls with a
-    constant matrix on the right. ``lanes``: number of floats in a vector register.
+    and the arithmetic is fused with the convolution. It rewrites convolutions of one group with
+    channels last (NWC, NHWC or NDHWC) and constant weights, and matmuls with a constant matrix on
+    the right. ``lanes``: number of floats in a vector register.
     """
     return binding_pass(
-        "PadChannels", lambda bindings: _Padder(bindings, lanes).rewrite, [*CONVOLUTIONS, _MATMUL]
+        "PadChannels", lambda bindings: _Padder(bindings, lanes), [*CONVOLUTIONS, _MATMUL]
     )
 
 
@@ -97,7 +86,7 @@ class _Padder:
         self._lanes = lanes
         self._padded: dict[Var, Var] = {}
 
-    def rewrite(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
+    def __call__(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
         call = self._with_added_channels(value)
         if call is None:
             return None
@@ -121,7 +110,7 @@ class _Padder:
 
     def _convolution(self, value: Expr) -> Expr | None:
         attrs = value.attrs
-        weights = array_of(self._bindings.value_of(value.args[1]))
+        weights = self._bindings.array_of(value.args[1])
         shape = static_shape(value)
         if not _has_channels_last(value) or weights is None or shape is None:
             return None
@@ -136,14 +125,14 @@ class _Padder:
         return convolution_like(value, source, constant(filters), groups=wanted[-1])
 
     def _matmul(self, value: Expr) -> Expr | None:
-        matrix = array_of(self._bindings.value_of(value.args[1]))
+        matrix = self._bindings.array_of(value.args[1])
         shape = static_shape(value)
         if matrix is None or shape is None or matrix.ndim != 2 or len(shape) < 2:
             return None
         return _with_added_columns(value, matrix, shape, self._lanes)
 
     def _arithmetic(self, value: Expr, source: Var) -> Expr | None:
-        operand = array_of(self._bindings.value_of(value.args[1]))
+        operand = self._bindings.array_of(value.args[1])
         shape, wanted = static_shape(value), static_shape(source)
         if operand is None or shape is None or wanted is None or operand.ndim > len(shape):
             return None

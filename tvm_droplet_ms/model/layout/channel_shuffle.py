@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
+from ..bindings import Bindings, Expr, array_of, constant, operator_name, static_shape
 from ..layers import layer_of
-from ..rewriting import Emit, binding_pass, stateless
+from ..rewriting import Emit, operator_pass
 from .transposes import ELEMENTWISE, axes_of
 
 RESHAPE, TRANSPOSE = "relax.reshape", "relax.permute_dims"
@@ -50,9 +49,8 @@ class InnerShuffle:
 def inner_shuffle(value_of: Callable[[Expr], Expr], expr: Expr) -> InnerShuffle | None:
     """Return the shuffle that an expression computes, or None for other expressions.
 
-    ``value_of``: returns the value of an expression, as ``Bindings.value_of`` does. ``expr``: any
-    expression. A shuffle has the shapes (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g)
-    -> (N, H, W, C).
+    ``value_of``: returns the value of an expression, as ``Bindings.value_of`` does. A shuffle has
+    the shapes (N, H, W, C) -> (N, H, W, g, C / g) -> (N, H, W, C / g, g) -> (N, H, W, C).
     """
     return _shuffle_of(value_of, expr, CHANNELS)
 
@@ -75,7 +73,17 @@ def _shuffle_of(value_of: Callable[[Expr], Expr], expr: Expr, axis: int) -> Inne
     return InnerShuffle(source, grouped[axis])
 
 
-def _rewrite(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+@operator_pass("ShuffleInnermost", [RESHAPE], [TRANSPOSE])
+def shuffle_innermost(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """Make a pass that shuffles channels in NHWC, between two transposes.
+
+    A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to (N, g, C / g, H, W),
+    swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no rule for reshapes,
+    so it transposes the activation to NCHW before them and to NHWC after them. With the shuffle in
+    NHWC, these transposes and the transposes that this pass puts around the shuffle cancel each
+    other (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Run it on models whose
+    convolutions become NHWC next.
+    """
     outer = _shuffle_of(bindings.value_of, value, 1)
     if outer is None:
         return None
@@ -83,64 +91,41 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, emit: Emit) -> Expr | N
     return relax.op.permute_dims(emit(inner.emit(emit)), (0, 3, 1, 2))
 
 
-def shuffle_innermost() -> tvm.transform.Pass:
-    """Make a pass that shuffles channels in NHWC, between two transposes.
-
-    A channel shuffle (ShuffleNet; Zhang et al., 2018) reshapes (N, C, H, W) to (N, g, C / g, H, W),
-    swaps the two axes of channels, and reshapes back. ``ConvertLayout`` has no rule for reshapes,
-    so it transposes the activation to NCHW before them and to NHWC after them. With the shuffle in
-    NHWC, these transposes and the transposes that this pass puts around the shuffle cancel each
-    other (:func:`~tvm_droplet_ms.model.layout.transposes.merge_transposes`). Returns the pass. Run
-    it on models whose convolutions become NHWC next.
-    """
-    return binding_pass("ShuffleInnermost", stateless(_rewrite), [TRANSPOSE])
-
-
-def sink_shuffles() -> tvm.transform.Pass:
+@operator_pass("SinkShuffles", required=[RESHAPE])
+def sink_shuffles(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
     """Make a pass that moves channel shuffles in NHWC towards the next convolution.
 
     In ShuffleNet, a shuffle is between a grouped and a depthwise convolution. It moves after
     depthwise convolutions and elementwise operations with constants, up to the next grouped
     convolution. Their weights and constants are permuted to the channel order before the shuffle.
     The kernel of the grouped convolution reads through the shuffle
-    (``model.kernels.groups.shuffled_convolution.read_shuffled``). A layer of one group absorbs the
-    shuffle into its weights. Returns the pass. A shuffle that several operations use does not move.
+    (``model.kernels.grouped_convolution.read_shuffled``). A layer of one group absorbs the
+    shuffle into its weights. A shuffle that several operations use does not move.
     """
-    return binding_pass("SinkShuffles", lambda bindings: _Sinking(bindings).rewrite, [RESHAPE])
-
-
-class _Sinking:
-    """The rewrite of one block."""
-
-    def __init__(self, bindings: Bindings) -> None:
-        self._bindings = bindings
-
-    def rewrite(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
-        if not operator_name(value) or not value.args:
+    if not operator_name(value) or not value.args:
+        return None
+    data = value.args[0]
+    shuffle = inner_shuffle(bindings.value_of, data)
+    if shuffle is None or not isinstance(data, relax.Var) or bindings.only_user(data) is None:
+        return None
+    places = np.argsort(shuffle.origins())
+    layer = layer_of(value)
+    if layer is not None:
+        if layer.groups == 1 and layer.input_axis == CHANNELS:
+            weight = np.take(layer.weight, places, axis=layer.weight_input_axis)
+            return layer.rebuild(shuffle.source, weight)
+        if not _is_depthwise(layer, len(places)):
             return None
-        data = value.args[0]
-        user = self._bindings.only_user(data) if isinstance(data, relax.Var) else None
-        shuffle = inner_shuffle(self._bindings.value_of, data)
-        if shuffle is None or user is None or not user.same_as(var):
+        weight = np.take(layer.weight, places, axis=layer.weight_output_axis)
+        moved = layer.rebuild(shuffle.source, weight)
+    elif operator_name(value) in ELEMENTWISE:
+        operands = [_unshuffled(operand, places) for operand in value.args[1:]]
+        if any(operand is None for operand in operands):
             return None
-        places = np.argsort(shuffle.origins())
-        layer = layer_of(value)
-        if layer is not None:
-            if layer.groups == 1 and layer.input_axis == CHANNELS:
-                weight = np.take(layer.weight, places, axis=layer.weight_input_axis)
-                return layer.rebuild(shuffle.source, weight)
-            if not _is_depthwise(layer, len(places)):
-                return None
-            weight = np.take(layer.weight, places, axis=layer.weight_output_axis)
-            moved = layer.rebuild(shuffle.source, weight)
-        elif operator_name(value) in ELEMENTWISE:
-            operands = [_unshuffled(operand, places) for operand in value.args[1:]]
-            if any(operand is None for operand in operands):
-                return None
-            moved = relax.Call(value.op, [shuffle.source, *operands], value.attrs)
-        else:
-            return None
-        return InnerShuffle(emit(moved), shuffle.groups).emit(emit)
+        moved = relax.Call(value.op, [shuffle.source, *operands], value.attrs)
+    else:
+        return None
+    return InnerShuffle(emit(moved), shuffle.groups).emit(emit)
 
 
 def _is_depthwise(layer: Any, channels: int) -> bool:

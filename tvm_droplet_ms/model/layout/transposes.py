@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes, moved after the operations that follow, merged, and removed if they do nothing."""
+"""Transposes and reshapes, moved after the operations that follow, merged, or removed.
+
+A frontend multiplies matrices of two axes, and adds and activates tensors of three axes. 3D
+convolutions may be computed in 2D. ``FuseOps`` does not look through the reshape between them: a
+GELU and a residual then become separate kernels, which read and write the whole tensor again.
+"""
 
 from collections.abc import Sequence
 
@@ -8,8 +13,18 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..bindings import Bindings, Expr, Var, array_of, constant, operator_name, static_shape
-from ..rewriting import Emit, binding_pass, stateless
+from ..bindings import (
+    Bindings,
+    Expr,
+    Var,
+    array_of,
+    constant,
+    operator_name,
+    relax_functions,
+    relax_operators,
+    static_shape,
+)
+from ..rewriting import Emit, binding_pass, operator_pass
 
 NAME = "relax.permute_dims"
 RESHAPE = "relax.reshape"
@@ -45,15 +60,20 @@ def merged_reshape(bindings: Bindings, call: relax.Call) -> Expr | None:
     return None if shape is None or inner is None else relax.op.reshape(source, shape)
 
 
-def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | None:
+@operator_pass("MergeTransposes", [NAME, RESHAPE, BROADCAST])
+def merge_transposes(bindings: Bindings, value: Expr, _emit: Emit) -> Expr | None:
+    """Make a pass that merges two successive transposes into one, and two successive reshapes.
+
+    Two operations that cancel each other are removed, and so is a broadcast to the same shape. A
+    transpose that moves no data, such as (1, 1, 1, C) to (1, C, 1, 1), becomes a reshape, which
+    costs nothing at run time. It leaves inner operations without other users as dead code.
+    """
     if operator_name(value) == RESHAPE:
         return merged_reshape(bindings, value)
     if operator_name(value) == BROADCAST:
         shape = static_shape(value)
         same = shape is not None and static_shape(value.args[0]) == shape
         return value.args[0] if same else None
-    if operator_name(value) != NAME:
-        return None
     if value.ty.ndim < 0:
         return None
     source, axes = value.args[0], axes_of(value, value.ty.ndim)
@@ -69,37 +89,20 @@ def _rewrite(bindings: Bindings, _var: Var, value: Expr, _emit: Emit) -> Expr | 
     return None if inner is None else relax.op.permute_dims(source, axes)
 
 
-def merge_transposes() -> tvm.transform.Pass:
-    """Make a pass that merges two successive transposes into one, and two successive reshapes.
-
-    Two operations that cancel each other are removed, and so is a broadcast to the same shape. A
-    transpose that moves no data, such as (1, 1, 1, C) to (1, C, 1, 1), becomes a reshape, which
-    costs nothing at run time. Returns the pass. It leaves inner operations without other users as
-    dead code.
-    """
-    return binding_pass("MergeTransposes", stateless(_rewrite), [NAME, RESHAPE, BROADCAST])
-
-
 PAD, SPLIT = "relax.nn.pad", "relax.split"
 CHANNELS_FIRST = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
 CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
 """The axes of the transposes between layouts, by the number of axes."""
 
-ELEMENTWISE = {
-    f"relax.{name}"
-    for name in """
+ELEMENTWISE = relax_operators("""
     abs add astype ceil clip cos divide equal erf exp floor greater greater_equal isfinite isinf
     isnan less less_equal log logical_and logical_not logical_or maximum minimum multiply negative
     nn.gelu nn.gelu_tanh nn.leakyrelu nn.relu nn.selu nn.silu nn.softplus not_equal power round
     rsqrt sigmoid sign sin sqrt square subtract tan tanh where
-    """.split()
-}
+    """)
 
 
-POOLS = {
-    "relax.nn.max_pool2d": relax.op.nn.max_pool2d,
-    "relax.nn.avg_pool2d": relax.op.nn.avg_pool2d,
-}
+POOLS = relax_functions("nn.max_pool2d nn.avg_pool2d")
 
 
 def _pooled(value: Expr, source: Expr) -> Expr:
@@ -116,7 +119,7 @@ def _pooled(value: Expr, source: Expr) -> Expr:
     )
 
 
-class _Sinking:
+class _SinkingTransposes:
     """The rewrite of one block."""
 
     def __init__(self, bindings: Bindings) -> None:
@@ -176,7 +179,7 @@ class _Sinking:
             self._splits[part.tuple_value] = emit(moved)
         return emit(relax.TupleGetItem(self._splits[part.tuple_value], part.index))
 
-    def rewrite(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
+    def __call__(self, _var: Var, value: Expr, emit: Emit) -> Expr | None:
         """Return the transpose of the same operation in NHWC, or None for other operations."""
         name = operator_name(value)
         if isinstance(value, relax.TupleGetItem):
@@ -217,9 +220,82 @@ def sink_transposes() -> tvm.transform.Pass:
 
     After an operation without a rule, ``ConvertLayout`` continues in NCHW up to the next
     convolution. Elementwise operations, pads, pools, splits and concatenations compute the same in
-    NHWC.
-    If there are only such operations in between, as after a leaky ReLU or a channel shuffle, the
-    transpose meets the transpose in front of the convolution (:func:`merge_transposes`). Returns
-    the pass. A transpose with any other user does not move.
+    NHWC. The transpose then meets the transpose in front of the next convolution
+    (:func:`merge_transposes`). A transpose with any other user does not move.
     """
-    return binding_pass("SinkTransposes", lambda bindings: _Sinking(bindings).rewrite, [NAME])
+    return binding_pass("SinkTransposes", _SinkingTransposes, [NAME])
+
+
+PRODUCTS = ("relax.matmul", "relax.nn.conv2d")
+
+_UNARY = relax_operators("nn.relu nn.gelu nn.gelu_tanh nn.silu sigmoid tanh erf exp")
+_BINARY = relax_operators("add subtract multiply divide maximum minimum")
+
+
+def sink_reshapes() -> tvm.transform.Pass:
+    """Make a pass that moves reshapes of products after the arithmetic that follows them.
+
+    It reshapes the other operand instead, which moves no element.
+    """
+    return binding_pass("SinkReshapes", _SinkingReshapes, PRODUCTS)
+
+
+class _SinkingReshapes:
+    """Moves the reshapes of a block."""
+
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+        self._products: set[Var] = set()
+
+    def __call__(self, var: Var, value: Expr, emit: Emit) -> Expr | None:
+        name = operator_name(value)
+        if name in PRODUCTS:
+            self._products.add(var)
+        elif name == RESHAPE:
+            return merged_reshape(self._bindings, value)
+        elif name in _UNARY | _BINARY:
+            if any(operand in self._products for operand in value.args):
+                self._products.add(var)
+            return self._computed_before(value, emit)
+        return None
+
+    def _computed_before(self, value: Expr, emit: Emit) -> Expr | None:
+        """Apply an operation before the reshape of its operand, and return the reshape, or None."""
+        shape = static_shape(value)
+        for place, operand in enumerate(value.args):
+            product = self._product(operand)
+            if product is None or shape is None or static_shape(operand) != shape:
+                continue
+            others = [each for n, each in enumerate(value.args) if n != place]
+            reshaped = [self._reshaped(each, shape, product, emit) for each in others]
+            if None in reshaped:
+                continue
+            reshaped.insert(place, product)
+            result = emit(relax.Call(value.op, reshaped, value.attrs))
+            self._products.add(result)
+            return relax.op.reshape(result, shape)
+        return None
+
+    def _product(self, operand: Expr) -> Var | None:
+        """Return the source of an operand that reshapes a result of a product, or None."""
+        reshape = self._bindings.call_of(operand, RESHAPE)
+        return None if reshape is None or reshape.args[0] not in self._products else reshape.args[0]
+
+    def _reshaped(self, operand: Expr, shape: tuple[int, ...], product: Var, emit: Emit) -> Expr:
+        """Return the other operand in the shape of the product, or None if that is impossible."""
+        wanted, own = static_shape(product), static_shape(operand)
+        values = self._bindings.array_of(operand)
+        if wanted is None or own is None:
+            return None
+        if own == shape:
+            if values is not None:
+                return constant(values.reshape(wanted))
+            inner = self._bindings.call_of(operand, RESHAPE)
+            source = operand if inner is None else inner.args[0]
+            if static_shape(source) == wanted:
+                return source
+            return emit(relax.op.reshape(source, wanted))
+        is_row = own[-1:] == wanted[-1:] == shape[-1:] and all(n == 1 for n in own[:-1])
+        if values is not None and (values.size == 1 or is_row):
+            return constant(values.reshape(values.shape[-1:] if is_row else ()))
+        return None

@@ -15,7 +15,7 @@ from tvm.tirx import Cast, FloatImm, Max, Min, PrimFunc
 from ...design_space.dot_products.rounded_vectors import RoundVectors
 from ...design_space.matrix_tiles.kept_tiles import KeepTiles
 from ...measure.prefetch.prefetch_weights import PrefetchWeights
-from ...model.residuals.overwrite import overwrite_residuals
+from ...model.residuals import overwrite_residuals
 
 _BYTES = ("int8", "uint8")
 _ROUNDINGS = ("tirx.round", "tirx.nearbyint")

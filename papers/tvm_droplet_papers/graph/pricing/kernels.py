@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tvm_droplet_ms.model.kernels.weights.reuse_distance import CACHE_BYTES
+from tvm_droplet_ms.model.kernels.weights.weight_marks import CACHE_BYTES
 
 from ..equality.egraph import EGraph
 from ..equality.language import ELEMENTWISE, Node, Operator, Tensor, Type, operator

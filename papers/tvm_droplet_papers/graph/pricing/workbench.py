@@ -14,7 +14,7 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.target import Target
 from tvm_droplet_ms.cost_model.training_data import target_text
-from tvm_droplet_ms.model.kernels.registration import register_schedule_rules
+from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.search_strategy import DropletStrategy
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import last_line

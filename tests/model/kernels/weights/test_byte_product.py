@@ -7,9 +7,9 @@ import pytest
 import tvm
 from tvm import relax
 from tvm.target import Target
-from tvm_droplet_ms.design_space.dot_products.dot_units import VNNI, has_features
+from tvm_droplet_ms.design_space.dot_products.find_dot import VNNI, has_features
 from tvm_droplet_ms.host import host_target
-from tvm_droplet_ms.model.kernels.weights.byte_product import byte_product
+from tvm_droplet_ms.model.kernels.weights.packed_products import byte_product
 from tvm_droplet_ms.model.kernels.weights.packing import Scaled, pack
 from tvm_droplet_ms.tuning.graph_passes import graph_passes
 

@@ -11,12 +11,13 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 from tvm.target import Target
 from tvm_droplet_ms.measure.task_signature import task_signature
-from tvm_droplet_ms.model.kernels.weights import weight_reuse
-from tvm_droplet_ms.model.kernels.weights.reuse_distance import KernelCall, reusing_kernels
-from tvm_droplet_ms.model.kernels.weights.weight_reuse import (
+from tvm_droplet_ms.model.kernels.weights import weight_marks as weight_reuse
+from tvm_droplet_ms.model.kernels.weights.weight_marks import (
     REUSES_WEIGHTS,
+    KernelCall,
     calls_of,
     reuses_weights,
+    reusing_kernels,
 )
 from tvm_droplet_ms.tuning.compile.lowering import lower
 

@@ -14,18 +14,13 @@ from functools import reduce
 from typing import Any, Generic, TypeVar
 
 from tvm import te, tirx
+from tvm.target import Target
 
-from .attention_packing import (
-    LANES,
-    Element,
-    Extents,
-    InPairs,
-    Packing,
-    at_most,
-    column_of,
-    compute_stage,
-)
-from .attention_tiles import tiled_rows
+from ....design_space.dot_products.dot_intrinsics import HALF
+from ....design_space.matrix_tiles.find_matrix import product_geometry
+from ....design_space.matrix_tiles.tile_shapes import padded_map
+from ..kernel_pass import compute_stage
+from .attention_packing import LANES, Element, Extents, InPairs, Packing, at_most, column_of
 from .few_rows import FEW_ROWS_RULE, AsTheyLie
 
 ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attention_in_tiles"
@@ -153,6 +148,23 @@ def attention(
         lambda *at: normal[tuple(at[axes.index(axis)] for axis in range(len(axes)))],
         "attention",
     )
+
+
+def tiled_rows(extents: Extents) -> int | None:
+    """Return the rows of an attention, padded for tiles; None if tiles do not apply.
+
+    Tiles apply if the current target multiplies bfloat16 in tiles, both products fit them
+    (``product_geometry``), there are at least ``LANES`` rows, and ``LANES`` divides the width.
+    """
+    target = Target.current(allow_none=True)
+    if target is None or extents.width % LANES or extents.rows < LANES:
+        return None
+    columns = extents.panels * LANES
+    keys = product_geometry(target, HALF, extents.depth, columns)
+    values = product_geometry(target, HALF, columns, extents.width)
+    if keys is None or values is None:
+        return None
+    return padded_map(extents.rows, 1, *keys)[0]
 
 
 def row_unit(rows: int) -> int:

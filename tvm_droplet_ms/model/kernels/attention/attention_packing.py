@@ -10,6 +10,7 @@ from tvm import te, tirx
 
 from ....design_space.dot_products.dot_intrinsics import HALF
 from ....design_space.dot_products.rounded_vectors import rounded
+from ..kernel_pass import compute_stage
 
 LANES = 16
 """Number of scores in a vector."""
@@ -24,8 +25,6 @@ _FOR_FLOATS = (0.99999993, 0.69315307, 0.24015362, 0.05582632, 0.00898934, 0.001
 _FOR_HALVES = (0.99992522, 0.69583354, 0.22606716, 0.07802452)
 """Coefficients of polynomials for ``2 ** x`` with x from 0 to 1, within 7.5e-8 and 7.5e-5. The
 precision of bfloat16 is 2e-3."""
-
-_BY_RULE = {"schedule_rule": "None"}
 
 
 @dataclass(frozen=True)
@@ -194,11 +193,6 @@ def _exponentials(data: te.Tensor, factors: Sequence[float]) -> te.Tensor:
         return tirx.Select(is_tiny, tirx.const(0.0, "float32"), found)
 
     return te.compute(data.shape, exponential, name="compute")
-
-
-def compute_stage(shape: Sequence[int], element: Element, name: str) -> te.Tensor:
-    """Make a stage that the kernel's schedule rule schedules."""
-    return te.compute(tuple(shape), element, name=name, attrs=_BY_RULE)
 
 
 def at_most(index: Any, count: int, padded: int) -> Any:

@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Design spaces for fused attention on a CPU."""
+"""Design spaces for fused attention on a CPU, with vectors or with bfloat16 matrix tiles."""
 
 import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ExprRV, LoopRV, SBlockRV
+from tvm.tirx import IndexMap
 
-from ....design_space.dot_products.dot_intrinsics import imported_code
+from ....design_space.dot_products.dot_intrinsics import HALF, imported_code
 from ....design_space.dot_products.dot_rule import IMPORTED
-from ....design_space.matrix_tiles.tile_loops import TileCopies
-from ....design_space.register_tiles.tiling import FINISHED, perfect_tile
+from ....design_space.matrix_tiles.kept_tiles import function_code
+from ....design_space.matrix_tiles.tile_rule import (
+    TileCopies,
+    TileLoops,
+    copy_to_tiles,
+    tensorize_tiles,
+)
+from ....design_space.matrix_tiles.tile_shapes import (
+    MacroTile,
+    TileKind,
+    largest_part,
+    offered_tiles,
+)
+from ....design_space.register_tiles.tiling import FINISHED, perfect_tile, sample
 from .attention_compute import row_unit
 from .attention_packing import LANES, PAIR
-from .attention_tiles import (
-    AttentionTiles,
-    attention_tiles,
-    copy_keys,
-    copy_values,
-    multiply_keys,
-    multiply_values,
-    panels_first,
-)
 from .stages import (
     half_dot,
     inline_others,
     is_of_halves,
     products_of_values,
     reduce_lanes,
-    sample,
     tensorize,
     vectorize,
 )
@@ -49,6 +54,24 @@ _STAGES = (*_OF_A_TILE, *_PACKED, "normal")
 _MOST_TILE_ROWS, _MOST_TILE_BYTES = 64, 1 << 21
 """Maximum rows of a tile, and maximum bytes of its scores and weights: the size of an L2 cache. A
 tile with the fewest rows may exceed the bytes."""
+
+
+@dataclass(frozen=True)
+class AttentionTiles:
+    """The tiles of both products: of queries and keys, and of weights and values."""
+
+    of_keys: MacroTile
+    of_values: MacroTile
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that are multiplied together."""
+        return self.of_keys.rows * self.of_keys.groups
+
+    @property
+    def code(self) -> str:
+        """The functions that load the configurations, in LLVM IR."""
+        return function_code(_HALF_BYTES, self.of_keys, self.of_values)
 
 
 def schedule_attention(schedule: Schedule, normal: SBlockRV) -> list[Schedule]:
@@ -110,7 +133,8 @@ def _tile(
     together: ExprRV | int = unit
     if tiles is None:
         together = sample(schedule, [n for n in range(2, _MOST_ROWS + 1) if unit % n == 0])
-    row_bytes = 8 * _columns(schedule)
+    *_, panels, panel_lanes = schedule.get(block("scores")).writes[0].source.shape
+    row_bytes = 8 * int(panels) * int(panel_lanes)
     tile_rows = sample(schedule, _tile_extents(extent, unit, row_bytes))
     if is_of_halves(schedule):
         # MetaSchedule cannot parallelize a loop around a decomposed reduction.
@@ -141,18 +165,12 @@ def _tile(
         _products_of_keys(schedule, scores, together)
         products_of_values(schedule, mixed, together, lanes)
     else:
-        multiply_keys(schedule, scores, copied["scores"], tiles.of_keys)
-        multiply_values(schedule, mixed, copied["mixed"], tiles.of_values)
+        multiply_in_tiles(schedule, scores, copied["scores"], tiles.of_keys, of_keys=True)
+        multiply_in_tiles(schedule, mixed, copied["mixed"], tiles.of_values, of_keys=False)
     reduce_lanes(schedule)
     for name in ("queries", "weights"):
         vectorize(schedule, block(name))
     return batch[-1]
-
-
-def _columns(schedule: Schedule) -> int:
-    """Return the number of scores in a row, padding included."""
-    *_, panels, lanes = schedule.get(schedule.get_sblock("scores")).writes[0].source.shape
-    return int(panels) * int(lanes)
 
 
 def _tile_extents(rows: int, unit: int, row_bytes: int) -> list[int]:
@@ -175,3 +193,90 @@ def _products_of_keys(schedule: Schedule, scores: SBlockRV, together: ExprRV | i
     else:
         schedule.reorder(outer, row, depth, register_row, panel, lane)
         schedule.vectorize(lane)
+
+
+_HALF_BYTES, _MOST_UNROLLED = 2, 4
+
+
+def attention_tiles(schedule: Schedule) -> list[AttentionTiles]:
+    """Return the combinations of tiles to choose from, the fastest by estimate first."""
+    scores, mixed = (schedule.get(schedule.get_sblock(name)) for name in ("scores", "mixed"))
+    *_, rows, panels, _, depth = (int(axis.dom.extent) for axis in scores.iter_vars)
+    *_, width, columns = (int(axis.dom.extent) for axis in mixed.iter_vars)
+    lengths = [_length(depth), _length(columns)]
+    found = []
+    for tile in offered_tiles(rows, 1, panels, LANES, lengths[0], depth // lengths[0]):
+        others = (
+            replace(tile, depth=lengths[1], panels=count)
+            for count in range(width // LANES, 0, -1)
+            if (width // LANES) % count == 0
+        )
+        found.append(AttentionTiles(tile, next(each for each in others if each.fits())))
+    return found
+
+
+def _length(products: int) -> int:
+    """Return the number of products in a row of a tile."""
+    return next(n for n in range(2 * LANES, 0, -2) if products % n == 0)
+
+
+def panels_first(schedule: Schedule, scores: SBlockRV) -> None:
+    """Store the scores panel by panel, and each panel row by row, as tiles do."""
+    axes = schedule.get(scores).iter_vars
+
+    def order(*at: Any) -> list[Any]:
+        return [*at[:-3], at[-2], at[-3], at[-1]]
+
+    index = IndexMap.from_func(order, ndim=len(axes) - 1, index_dtype=str(axes[0].var.ty))
+    schedule.transform_layout(scores, ("write", 0), index)
+
+
+def copy_keys(schedule: Schedule, scores: SBlockRV) -> TileCopies:
+    """Make the tile copies of queries and keys."""
+    count = len(schedule.get(scores).iter_vars)
+    reads = [n for n in range(count) if n not in (count - 3, count - 2)]
+    queries = _source(schedule, scores, count - 2)
+    return copy_to_tiles(schedule, scores, queries, reads, count - 4, count - 1, LANES)
+
+
+def copy_values(schedule: Schedule, mixed: SBlockRV) -> TileCopies:
+    """Make the tile copies of weights and values."""
+    count = len(schedule.get(mixed).iter_vars)
+    reads = [n for n in range(count) if n != count - 2]
+    weights = _source(schedule, mixed, count - 1)
+    return copy_to_tiles(schedule, mixed, weights, reads, count - 3, count - 1, LANES)
+
+
+def _source(schedule: Schedule, block: SBlockRV, rank: int) -> Any:
+    """Return the factor with a given number of axes."""
+    sources = [read.source for read in schedule.get(block).reads]
+    return next(each for each in sources if len(each.shape) == rank)
+
+
+def multiply_in_tiles(
+    schedule: Schedule, block: SBlockRV, copies: TileCopies, tile: MacroTile, *, of_keys: bool
+) -> None:
+    """Multiply queries by panels of keys, or weights by vectors of values.
+
+    ``of_keys``: whether the panels of a tile group are a separate axis, as for keys.
+    """
+    loops = schedule.get_loops(block)
+    rows, depth = loops[-4 if of_keys else -3], loops[-1]
+    around, group, in_tile = schedule.split(rows, [None, tile.groups, tile.rows])
+    if of_keys:
+        outer, several = schedule.split(loops[-3], [None, tile.panels])
+        lane = loops[-2]
+    else:
+        outer, several, lane = schedule.split(loops[-2], [None, tile.panels, tile.lanes])
+    parts = int(schedule.get(depth).extent) // tile.depth
+    factors = [None, largest_part(parts, _MOST_UNROLLED), tile.depth]
+    steps, unrolled, products = schedule.split(depth, factors)
+    counted = [(group, tile.groups), (several, tile.panels)]
+    counted = counted[::-1] if of_keys else counted
+    tiles = [loop for loop, count in counted if count > 1]
+    single = [loop for loop, count in counted if count == 1]
+    schedule.reorder(outer, *single, around, steps, unrolled, *tiles, in_tile, lane, products)
+    index = str(schedule.get(block).iter_vars[0].var.ty)
+    kind = TileKind(replace(tile, apart=int(of_keys)), HALF, HALF, 1, 0, 0, index)
+    own = TileLoops(steps, unrolled, tiles, in_tile, around)
+    tensorize_tiles(schedule, block, copies, kind, own, moves_later=True)

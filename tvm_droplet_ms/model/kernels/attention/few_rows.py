@@ -13,17 +13,11 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ....design_space.dot_products.dot_intrinsics import register_dots
-from ....design_space.dot_products.lane_sums import lane_sum
-from ....design_space.register_tiles.tiling import FINISHED
-from .attention_packing import LANES, Element, Packing, column_of, compute_stage
-from .stages import (
-    inline_others,
-    products_of_values,
-    reduce_lanes,
-    sample,
-    vectorize,
-)
+from ....design_space.dot_products.dot_intrinsics import lane_sum, register_dots
+from ....design_space.register_tiles.tiling import FINISHED, sample
+from ..kernel_pass import compute_stage
+from .attention_packing import LANES, Element, Packing, column_of
+from .stages import inline_others, products_of_values, reduce_lanes, vectorize
 
 FEW_ROWS_RULE = "tvm_droplet_ms.attention_of_few_rows"
 """The schedule rule that the kernel requests."""

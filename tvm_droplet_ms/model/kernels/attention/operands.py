@@ -1,23 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The factors of an attention, as views of earlier tensors."""
+"""The factors of an attention, as views of earlier tensors: transposed, reshaped, or sliced."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tvm import relax
 from tvm.tirx import IntImm
 
-from ...bindings import Bindings, Expr, array_of, is_float32, operator_name, static_shape
-from ...decoding.half_caches import CAST, HALVES
+from ...bindings import Bindings, Expr, is_float32, operator_name, static_shape
+from ...decoding.caches import CAST, HALVES
+from ...folding.numpy_folding import RESHAPES
 from ...layout.transposes import axes_of
-from .views import View, Viewed
 
-RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+
+@dataclass(frozen=True)
+class View:
+    """The layout of a view in another tensor, which is contiguous.
+
+    - ``offset``: the place of the view's first element in the tensor.
+    - ``shape``, ``strides``: the view's extents, and its strides in elements.
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def place(self, *at: Any) -> Any:
+        """Return the place of an element; its indices are integers or integer expressions."""
+        terms = [i * stride for i, stride in zip(at, self.strides, strict=True) if stride]
+        return sum(terms, self.offset)
+
+
+class Viewed:
+    """A tensor without data to which NumPy operations are applied."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._start = self._array = np.empty(tuple(shape), np.int8)
+
+    def apply(self, operation: Callable[[np.ndarray], np.ndarray]) -> bool:
+        """Apply an operation; return False, and do nothing, if it would copy elements."""
+        result = operation(self._array)
+        if not np.may_share_memory(result, self._start):
+            return False
+        self._array = result
+        return True
+
+    def view(self) -> View:
+        """Return the layout of the result in the original tensor."""
+        start, array = (each.__array_interface__["data"][0] for each in (self._start, self._array))
+        return View(array - start, self._array.shape, self._array.strides)
+
 
 Shape = tuple[int, ...]
 Operation = Callable[[np.ndarray], np.ndarray]
@@ -44,7 +81,7 @@ def shape_of(expr: Expr) -> Shape:
 
 def scalar_of(bindings: Bindings, expr: Expr) -> float | None:
     """Return the value of a constant with one element; None for anything else."""
-    array = array_of(bindings.value_of(expr))
+    array = bindings.array_of(expr)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
@@ -107,14 +144,12 @@ def _steps(bindings: Bindings, expr: Expr, may_scale: bool) -> Iterator[Step]:
         step = _step(bindings, value)
         if step is None and may_scale:
             step = scaling_of(bindings, value)
-        if step is None or static_shape(step.source) is None or not _is_float(step.source):
+        if step is None or static_shape(step.source) is None:
+            return
+        if str(step.source.ty.dtype) not in ("float32", *HALVES):
             return
         yield step
         expr = step.source
-
-
-def _is_float(expr: Expr) -> bool:
-    return str(expr.ty.dtype) in ("float32", *HALVES)
 
 
 def scaling_of(bindings: Bindings, value: Expr) -> Step | None:
@@ -145,7 +180,7 @@ def _step(bindings: Bindings, value: Expr) -> Step | None:
         axes = axes_of(value, value.args[0].ty.ndim)
         return Step(value.args[0], partial(np.transpose, axes=axes))
     if name == "relax.take" and value.attrs.axis is not None:
-        number = array_of(bindings.value_of(value.args[1]))
+        number = bindings.array_of(value.args[1])
         if number is not None and number.ndim == 0:
             axis = int(value.attrs.axis) % value.args[0].ty.ndim
             # For indices out of bounds, the result depends on the mode.

@@ -27,12 +27,6 @@ def inline_others(schedule: Schedule, stages: Sequence[str]) -> SBlockRV:
     return last
 
 
-def sample(schedule: Schedule, candidates: list[int]) -> ExprRV:
-    """Sample one of the candidates with equal probability."""
-    share = 1.0 / len(candidates)
-    return schedule.sample_categorical(candidates, [share] * len(candidates))
-
-
 def products_of_values(
     schedule: Schedule,
     mixed: SBlockRV,

@@ -12,7 +12,7 @@ from tvm import relax, te, tirx, topi
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from .....model.scattering import scatter
+from .....model.indices import scatter
 from ..folding import as_array
 from ..operands import (
     Attributes,

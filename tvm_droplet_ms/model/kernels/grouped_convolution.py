@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grouped convolutions whose weights are packed for vectors of a group's outputs.
+"""Grouped NHWC convolutions, with an axis over the groups; they may read shuffled channels.
 
 The number of outputs of a group is often not a multiple of a vector, for example 34. Tiles are
 divisors of it: 17 or 34 leave much of a vector unused, or take several instructions for one vector.
-So a group computes some additional outputs with zero weights, and the join of the groups drops
-them.
+So a group with packed weights computes some additional outputs with zero weights, and the join of
+the groups drops them.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,171 @@ from typing import Any
 
 import numpy as np
 
-from tvm import te, tirx, topi
+import tvm
+from tvm import relax, te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.target import Target
 
-from ....design_space.register_tiles.tiling import perfect_tile
-from ..pool_rules import elementwise_chain
+from ...design_space.native_vectors import register_floats
+from ...design_space.register_tiles.tiling import perfect_tile
+from ..bindings import array_of, constant, operator_name, static_shape
+from ..layers import layouts_of
+from ..layout.channel_shuffle import inner_shuffle
+from ..rewriting import call_pass
+from .channel_vectors import elementwise_chain
+from .halves import call_half_convolution, has_tiled_map, is_half_convolution
+from .kernel_pass import legalize_as_tvm
+
+_NAME = "grouped_conv2d"
+
+
+def legalize_convolution(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalize ``relax.nn.conv2d``; returns the call itself if TVM cannot legalize it.
+
+    A grouped convolution in NHWC with HWIO weights becomes `packed_convolution` if its weights are
+    constant and a group has enough outputs, and `grouped_convolution` otherwise. A convolution of
+    bfloat16, or of bytes whose map is padded for matrix tiles, becomes `half_convolution`. TVM
+    legalizes everything else: one group, other layouts, and groups of one input channel
+    (depthwise), for which TVM's form works well.
+    """
+    if is_half_convolution(call) or has_tiled_map(call):
+        return call_half_convolution(builder, call)
+    if not is_grouped(call):
+        return legalize_as_tvm(builder, call)
+    if is_packable(call):
+        return call_packed(builder, call, call.args[0])
+    return builder.call_te(
+        grouped_convolution,
+        *call.args,
+        int(call.attrs.groups),
+        **_geometry(call),
+        primfunc_name_hint=_NAME,
+    )
+
+
+def is_grouped(call: Any) -> bool:
+    """Return whether an NHWC and HWIO convolution has several groups of several inputs."""
+    attributes = call.attrs
+    return (
+        int(attributes.groups) > 1
+        and layouts_of(attributes) == ("NHWC", "HWIO", "NHWC")
+        and not attributes.out_dtype
+        and all(static_shape(argument) is not None for argument in call.args)
+        and int(call.args[1].ty.shape[2]) > 1
+    )
+
+
+def is_packable(call: Any) -> bool:
+    """Return whether a grouped convolution has constant weights and enough outputs per group."""
+    weights = array_of(call.args[1])
+    return weights is not None and weights.shape[3] // int(call.attrs.groups) >= LEAST_OUTPUTS
+
+
+def call_packed(
+    builder: relax.BlockBuilder, call: Any, data: relax.Expr, shuffle: int = 1
+) -> relax.Call:
+    """Call the kernel of a grouped convolution with packed weights.
+
+    - ``call``: a call of ``relax.nn.conv2d``, ``is_packable``.
+    - ``data``: the images to convolve.
+    - ``shuffle``: the groups of the channel shuffle between `data` and the convolution; 1 for none.
+
+    Returns a ``call_tir``.
+    """
+    groups = int(call.attrs.groups)
+    weights = array_of(call.args[1])
+    assert weights is not None
+    widest = register_floats(Target.current(allow_none=True))
+    return builder.call_te(
+        packed_convolution,
+        data,
+        constant(pack_weights(weights, groups, widest)),
+        weights.shape[3] // groups,
+        **_geometry(call),
+        shuffle=shuffle,
+        primfunc_name_hint=_NAME,
+    )
+
+
+def grouped_convolution(
+    data: te.Tensor,
+    weights: te.Tensor,
+    groups: int,
+    *,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> te.Tensor:
+    """Convolve group by group.
+
+    TOPI computes the input channel from the output channel by a division
+    (``topi/nn/conv2d.py``, ``conv``), so a tile of output channels may read from several groups.
+    With an axis over the groups, a tile lies in one group and its loop can be vectorized.
+
+    - ``data``: images of shape (batch, height, width, in_channels).
+    - ``weights``: an array of shape (kernel_height, kernel_width, in_channels / groups,
+      out_channels).
+    - ``groups``: a divisor of the input and the output channels.
+    - ``strides``, ``dilation``: values for the height and the width.
+    - ``padding``: the zeros at the top, left, bottom and right.
+
+    Returns values of shape (batch, out_height, out_width, out_channels).
+    """
+    *kernel, inputs, out_channels = topi.utils.get_const_tuple(weights.shape)
+    outputs = out_channels // groups
+    padded, extents = padded_images(data, kernel, strides, padding, dilation)
+    ry, rx, rc = reduction_axes((*kernel, inputs))
+
+    def product(n: Any, y: Any, x: Any, g: Any, f: Any) -> Any:
+        row, column = y * strides[0] + ry * dilation[0], x * strides[1] + rx * dilation[1]
+        return te.sum(
+            padded[n, row, column, g * inputs + rc] * weights[ry, rx, rc, g * outputs + f],
+            axis=[ry, rx, rc],
+        )
+
+    grouped = te.compute((*extents, groups, outputs), product, name="grouped_conv2d_nhwc")
+    return te.compute(
+        (*extents, out_channels),
+        lambda n, y, x, c: grouped[n, y, x, c // outputs, c % outputs],
+        name="join_groups",
+    )
+
+
+def _geometry(call: Any) -> dict[str, list[int]]:
+    attributes = call.attrs
+    return {
+        "strides": [int(stride) for stride in attributes.strides],
+        "padding": [int(pad) for pad in attributes.padding],
+        "dilation": [int(step) for step in attributes.dilation],
+    }
+
+
+def read_shuffled() -> tvm.transform.Pass:
+    """Make a pass that fuses a channel shuffle and the grouped convolution after it.
+
+    The kernel reads its inputs as scalars, so their order costs nothing: the shuffle becomes part
+    of the index. The pass applies to prepared graphs, before ``LegalizeOps``. A shuffle without
+    other users remains as dead code.
+    """
+    return call_pass("ReadShuffled", _of_shuffled)
+
+
+def _of_shuffled(mutator: Any, call: Any) -> Any:
+    is_one = operator_name(call) == "relax.nn.conv2d" and is_grouped(call) and is_packable(call)
+    if not is_one:
+        return call
+
+    def value_of(expr: Any) -> Any:
+        while isinstance(expr, relax.Var) and (value := mutator.lookup_binding(expr)) is not None:
+            expr = value
+        return expr
+
+    shuffled = inner_shuffle(value_of, call.args[0])
+    if shuffled is None or static_shape(shuffled.source) is None:
+        return call
+    return call_packed(mutator.builder_, call, shuffled.source, shuffled.groups)
+
 
 PACKED_RULE = "tvm_droplet_ms.packed_groups"
 """The schedule rule that the reduction requests."""
@@ -98,10 +257,7 @@ def packed_convolution(
 ) -> te.Tensor:
     """Convolve group by group, a vector of a group's outputs at a time.
 
-    - ``data``: images of shape (batch, height, width, in_channels).
-    - ``weights``: the result of ``pack_weights``.
-    - ``strides``, ``dilation``: values for the height and the width.
-    - ``padding``: the zeros at the top, left, bottom and right.
+    - ``weights``: the result of ``pack_weights``. Other arguments: see ``grouped_convolution``.
     - ``shuffle``: the groups of a channel shuffle before the convolution, a divisor of in_channels;
       1 for no shuffle. The shuffle splits the channels into (shuffle, in_channels / shuffle) and
       swaps the two axes. It becomes part of the index.

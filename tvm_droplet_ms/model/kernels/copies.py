@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concatenation along the innermost axis with a branch per vector, and of many tensors by copies.
+"""Concatenations with a branch per vector or by copies, and pads of bytes by copies.
 
-TVM's kernel nests one branch per tensor. A concatenation of the 64 results of a loop's steps took
-41 s to compile.
+TVM's concatenation nests one branch per tensor: 64 tensors took 41 s to compile. A branch per byte
+keeps LLVM from vectorizing a pad that is fused with the rounding of an image.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from functools import partial
 from math import gcd
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import SBlockRV
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from ..bindings import shape_of_type
+from ..bindings import shape_of_type, static_shape
 from ..scheduled import emit_scheduled
-from .pool_rules import elementwise_chain, extents_of, vectorize_channels
+from .channel_vectors import elementwise_chain, extents_of, vectorize_channels
+from .kernel_pass import legalize_as_tvm
 
 CONCATENATION_RULE = "tvm_droplet_ms.concatenation"
 _EXTENT = "tvm_droplet_ms.common_extent"
@@ -29,13 +29,11 @@ _MOST_BRANCHES = 32
 
 
 def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
-    """Legalize ``relax.concat``; for ``LegalizeOps(customize_legalize_map=...)``.
+    """Legalize ``relax.concat``; tensors without elements are dropped.
 
     `concatenate` joins tensors along their innermost axis if their extents there have a multiple of
     8 as a common divisor. More than ``_MOST_BRANCHES`` tensors are copied one by one. TVM legalizes
-    everything else. ``builder``: the builder that emits the kernel. ``call``: a call of
-    ``relax.concat``. Returns a ``call_tir``, or the only tensor with elements: tensors without
-    elements are dropped.
+    everything else.
     """
     filled = _filled(call)
     is_less = 0 < len(filled) < len(call.args[0].ty.fields)
@@ -48,7 +46,7 @@ def legalize_concatenation(builder: relax.BlockBuilder, call: Any) -> Any:
         return emit_scheduled(builder, partial(_copies, axis), filled, "concatenate_copies")
     extents = _innermost_extents(call)
     if not extents or gcd(*extents) % _MIN_VECTOR:
-        return tvm.ir.Op.get("relax.concat").get_attr("FLegalize")(builder, call)
+        return legalize_as_tvm(builder, call)
     fields = call.args[0]
     if not isinstance(fields, relax.Tuple):
         fields = [builder.emit(relax.TupleGetItem(fields, index)) for index in range(len(extents))]
@@ -100,11 +98,8 @@ def _copies(axis: int, *parts: te.Tensor) -> list[te.Tensor]:
             with T.attr(0, "copies", 1):  # The builder expects one statement.
                 start = 0
                 for part in inputs:
-                    with T.grid(*part.shape) as indices:
-                        # A single axis gives a bare variable instead of a tuple.
-                        source = [indices] if len(part.shape) == 1 else list(indices)
-                        at = [e + start if n == axis else e for n, e in enumerate(source)]
-                        T.buffer_store(outputs[0], part[tuple(source)], at)
+                    before = [start if n == axis else 0 for n in range(len(shape))]
+                    _copy(part, outputs[0], before)
                     start += int(part.shape[axis])
             return builder.get()
 
@@ -143,3 +138,47 @@ def schedule_concatenation(schedule: Schedule, block: SBlockRV) -> list[Schedule
         schedule.compute_inline(producer)
     vectorize_channels(schedule, last, extent)
     return [schedule]
+
+
+def legalize_pad(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalize ``relax.nn.pad``.
+
+    Byte tensors of known extents with constant padding get a kernel of this module, which is not
+    tuned. TVM legalizes everything else.
+    """
+    attrs = call.attrs
+    source, shape = static_shape(call.args[0]), static_shape(call)
+    is_constant = str(attrs.pad_mode) == "constant"
+    is_known = source is not None and shape is not None and 0 not in source
+    is_copy = all(int(width) >= 0 for width in attrs.pad_width)  # Negative widths crop.
+    is_of_bytes = str(call.ty.dtype) in ("uint8", "int8")
+    if not (is_of_bytes and is_constant and is_copy and is_known and shape):
+        return legalize_as_tvm(builder, call)
+    before, value = [int(width) for width in attrs.pad_width[::2]], int(attrs.pad_value)
+
+    def statements(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        target = outputs[0]
+        with IRBuilder() as builder:
+            with T.attr(0, "padding", 1):  # The builder expects one statement.
+                with T.grid(*target.shape) as place:
+                    T.buffer_store(target, tirx.const(value, str(target.dtype)), _indices(place))
+                _copy(inputs[0], target, before)
+            return builder.get()
+
+    def padded(data: te.Tensor) -> list[te.Tensor]:
+        return [te.extern([shape], [data], statements, dtype=[data.dtype], name="pad_bytes")]
+
+    return emit_scheduled(builder, padded, [call.args[0]], "pad_bytes")
+
+
+def _copy(source: Any, target: Any, before: Sequence[int]) -> None:
+    """Copy a tensor; ``before``: the place of its first element in the target."""
+    with T.grid(*source.shape) as place:
+        at = _indices(place)
+        moved = [n + start for n, start in zip(at, before, strict=True)]
+        T.buffer_store(target, source[tuple(at)], moved)
+
+
+def _indices(place: Any) -> list[Any]:
+    """Return the variables of a loop nest as a list; a single loop gives a bare variable."""
+    return [place] if isinstance(place, tirx.Var) else list(place)

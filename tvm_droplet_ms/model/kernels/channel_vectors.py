@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Design spaces for pooling layers, for MetaSchedule on a CPU.
+"""Design spaces that vectorize channels: for pools, and for kernels with per-channel operands.
 
 TOPI annotates its pools with names of schedule rules, such as ``meta_schedule.pool_max``
 (``include/tvm/topi/nn/pooling.h``). MetaSchedule looks for a global function of that name for each
 of the target's keys (``src/s_tir/meta_schedule/schedule_rule/apply_custom_rule.cc``). TVM 0.27
 registers no such function: it warns, and schedules a pool like any other reduction.
+
+In an elementwise kernel, MetaSchedule fuses all loops and vectorizes the last 64 iterations
+(``rewrite_parallel_vectorize_unroll.cc``). If 64 does not divide the channels, a vector spans two
+pixels, and a per-channel operand, such as that of a batch norm, must be gathered.
 """
 
 from collections.abc import Callable
+from math import prod
+from typing import Any
 
 import tvm_ffi
 
+import tvm
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import IntImm, IterVar
+from tvm.tirx import IntImm, IterVar, PrimFunc
+
+from ...design_space.register_tiles.tiling import sample
+from .kernel_pass import has_root_block, kernel_pass
 
 RULE_NAMES = ("pool_max", "pool_avg", "adaptive_pool_max", "adaptive_pool_avg")
 """The rules that TOPI's pools request, without the prefix ``meta_schedule.``."""
@@ -112,8 +123,7 @@ def split_vector(schedule: Schedule, channels: LoopRV, extent: int | None = None
     ``extent``: the number that a vector's extent must divide; by default the number of channels.
     """
     extents = vector_extents(extent or int(schedule.get(channels).extent))
-    factor = schedule.sample_categorical(extents, [1.0 / len(extents)] * len(extents))
-    return list(schedule.split(channels, [None, factor]))
+    return list(schedule.split(channels, [None, sample(schedule, extents)]))
 
 
 def vectorize_channels(schedule: Schedule, block: SBlockRV, extent: int | None = None) -> None:
@@ -159,3 +169,62 @@ def vector_extents(channels: int) -> list[int]:
     return vectors or [
         extent for extent in range(1, min(channels, _MAX_VECTOR) + 1) if channels % extent == 0
     ]
+
+
+CHANNELWISE_RULE = "tvm_droplet_ms.channelwise"
+_TVMS_VECTOR = 64
+_LEAST_VECTOR = 8
+
+
+def mark_channelwise() -> tvm.transform.Pass:
+    """Make a pass that marks the kernels for the schedule rule.
+
+    The pass applies to kernels after ``FuseTIR``. It marks elementwise kernels with an operand
+    smaller than the result, if 8 divides the channels (the last axis) and 64 does not.
+    """
+
+    return kernel_pass("MarkChannelwise", _marked)
+
+
+def _marked(function: PrimFunc) -> PrimFunc | None:
+    if not has_root_block(function) or not _has_small_operand(function):
+        return None
+    schedule = Schedule(IRModule({"main": function}), debug_mask="none")
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    shapes = {_spatial_shape(schedule, block) for block in blocks}
+    shape = shapes.pop()
+    if shapes or len(shape) < 2 or shape[-1] % _TVMS_VECTOR == 0 or shape[-1] % _LEAST_VECTOR:
+        return None
+    # This includes blocks that must not be inlined, because the rule inlines all blocks.
+    if any("schedule_rule" in schedule.get(block).annotations for block in blocks):
+        return None
+    schedule.annotate(blocks[-1], "schedule_rule", CHANNELWISE_RULE)
+    return schedule.mod["main"].with_attrs(dict(function.attrs or {}))
+
+
+def _has_small_operand(function: PrimFunc) -> bool:
+    shapes = [getattr(param, "shape", ()) for param in function.params]
+    if len(shapes) < 3 or not all(shapes):
+        return False
+    if not all(isinstance(extent, IntImm) for shape in shapes for extent in shape):
+        return False  # A symbolic shape, which TVM does not schedule.
+    sizes = [prod(map(int, shape)) for shape in shapes]
+    return any(1 < size < sizes[-1] for size in sizes[:-1])
+
+
+def _spatial_shape(schedule: Schedule, block: SBlockRV) -> tuple[int, ...]:
+    """Return the extents of a block without reductions; empty for other blocks."""
+    axes: Any = schedule.get(block).iter_vars
+    if any(axis.iter_type != IterVar.DataPar for axis in axes):
+        return ()
+    return tuple(int(axis.dom.extent) for axis in axes)
+
+
+def schedule_channelwise(schedule: Schedule, block: SBlockRV) -> list[Schedule]:
+    """Inline everything into the last block, and vectorize some of its channels."""
+    schedule.unannotate(block, "schedule_rule")
+    for producer in schedule.get_child_blocks(schedule.get_sblock("root")):
+        if not schedule.get(producer).same_as(schedule.get(block)):
+            schedule.compute_inline(producer)
+    vectorize_channels(schedule, block)
+    return [schedule]
