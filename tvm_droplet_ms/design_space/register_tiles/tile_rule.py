@@ -224,7 +224,7 @@ def _factors(block: Any) -> Sequence[Any]:
     """Return the two loads of floats whose products a block sums; empty if it sums none."""
     product = added_product(block)
     loads = () if product is None else (product.a, product.b)
-    if not all(isinstance(load, TensorLoad) for load in loads):
+    if not loads or not all(isinstance(load, TensorLoad) for load in loads):
         return ()
     types = {str(block.body.buffer.dtype), *(str(load.source.dtype) for load in loads)}
     return loads if types in ({"float32"}, {"float64"}) else ()
