@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zero pads before convolutions and pools, and the kernel elements that read only or mostly padding.
+"""Zero pads before convolutions and pools, and kernel elements that mostly read padding.
 
 For an image of 16 pixels and dilations of 24 and 36, as at the end of a DeepLab, only the middle of
 a 3x3 kernel reads the image: the convolution is 1x1. With a dilation of 12, an outer element reads
