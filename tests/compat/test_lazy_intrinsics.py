@@ -18,7 +18,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm.target import Target
 from tvm.tirx.script.parser import entry
-from tvm_droplet_ms.compat import intrinsic_modules, lazy_intrinsics
+from tvm_droplet_ms.compat import lazy_intrinsics
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 
@@ -408,7 +408,7 @@ def test_unknown_intrinsic_imports_all_backends(asked):
     seen = run(
         FAST
         + """
-from tvm_droplet_ms.compat import intrinsic_modules, lazy_intrinsics
+from tvm_droplet_ms.compat import lazy_intrinsics
 target, names = ARGUMENT
 import_intrinsics(target)
 known = "dot_16x4_vnni"
@@ -611,7 +611,7 @@ def test_backend_of_target(monkeypatch, target, host_triple, modules):
     loaded, imported = [], []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    monkeypatch.setattr(intrinsic_modules, "llvm_get_system_triple", lambda: host_triple)
+    monkeypatch.setattr(lazy_intrinsics, "llvm_get_system_triple", lambda: host_triple)
     monkeypatch.setattr(lazy_intrinsics, "_load", loaded.append)
     monkeypatch.setattr(
         lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
@@ -624,7 +624,7 @@ def test_backend_of_target(monkeypatch, target, host_triple, modules):
 def test_tvm_without_llvm_imports_intrinsics_of_its_package(monkeypatch):
     imported = []
     monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
-    monkeypatch.setattr(intrinsic_modules, "enabled", lambda name: name != "llvm")
+    monkeypatch.setattr(lazy_intrinsics, "enabled", lambda name: name != "llvm")
     monkeypatch.setattr(
         lazy_intrinsics, "importlib", SimpleNamespace(import_module=imported.append)
     )

@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
+from tvm.runtime import enabled
 from tvm.s_tir import Schedule, TensorIntrin
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
@@ -26,14 +27,28 @@ from tvm.s_tir.meta_schedule.schedule_rule import (
     ScheduleRule,
 )
 from tvm.target import Target
+from tvm.target.codegen import llvm_get_system_triple
 from tvm.tirx.script.parser import entry
 
 from ..design_space.dot_products.dot_intrinsics import register_dots
 from ..design_space.matrix_tiles.tile_intrinsics import register_named
-from .intrinsic_modules import modules_of
 from .patch import Attribute, Patch, lock
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"
+
+# Modules in the order in which they must be loaded: rocm and arm_cpu import dot_product_common. No
+# default rule asks for the dp4a of dot_product_common, but schedules for CUDA devices use it.
+_OF_KIND = {
+    "cuda": ("dot_product_common", "cuda"),
+    "rocm": ("dot_product_common", "rocm"),
+    "hexagon": ("hexagon",),
+}
+
+_OF_ARCHITECTURE = {
+    ("x86", "amd64", "i386", "i486", "i586", "i686"): ("x86",),
+    ("aarch64", "arm", "thumb"): ("dot_product_common", "arm_cpu"),
+    ("riscv",): ("riscv_cpu",),
+}
 
 
 # Calls that name an intrinsic, and can be repeated if the intrinsic was not registered.
@@ -73,7 +88,7 @@ def import_intrinsics(target: Target | str | Mapping[str, Any] | None) -> None:
     ValueError
         Raised by TVM if `target` is not a target.
     """
-    names = modules_of(target)
+    names = _modules_of(target)
     with _quick_parsing:
         if names:
             with lock:
@@ -166,6 +181,21 @@ def _lazy_attributes() -> list[Attribute]:
         is_static = isinstance(vars(owner)[name], staticmethod)
         replaced.append((owner, name, staticmethod(call) if is_static else call))
     return replaced
+
+
+def _modules_of(target: Target | str | Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the modules of a target's backend, or an empty tuple if all modules are needed."""
+    # Without LLVM, the package itself imports only CUDA.
+    if target is None or not enabled("llvm"):
+        return ()
+    described: Any = target if isinstance(target, Target) else Target(target)
+    if described.kind.name != "llvm":
+        return _OF_KIND.get(described.kind.name, ())
+    triple = str(described.attrs.get("mtriple") or llvm_get_system_triple())
+    for prefixes, names in _OF_ARCHITECTURE.items():
+        if triple.startswith(prefixes):
+            return names
+    return ()
 
 
 def _load(full_name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
@@ -84,14 +84,10 @@ class RunStats:
     process: int | None = None
 
 
-class TimesCandidates(Protocol):
-    """Times a candidate once, in a worker of this machine or on a server."""
-
-    def __call__(
-        self, limit: float, config: TimingConfig, candidate: Candidate, best: float, *, fresh: bool
-    ) -> Timing | Failure:
-        """Time a candidate within ``limit`` seconds; ``fresh`` asks for a new process."""
-        ...
+TimesCandidates = Callable[..., Timing | Failure]
+"""Times a candidate once, in a worker of this machine or on a server. It is called with the limit
+in seconds, the ``TimingConfig``, the candidate and the best time, and by keyword with ``fresh``,
+which asks for a new process."""
 
 
 class CandidateTimer:

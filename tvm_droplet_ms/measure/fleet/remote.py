@@ -8,9 +8,8 @@ from typing import Any
 
 from ..failures import Failure
 from ..pool import TaskFailed, WorkerPool
-from .servers import Servers
 from .session import CONNECT_SECS, Lost, call_on_server
-from .tracker import FleetError, Lease
+from .tracker import FleetError, Lease, Servers
 
 _ANSWER_SECS = 10.0
 """Seconds that a server may take to report that a session reached its time limit."""

@@ -16,9 +16,8 @@ from ..pool import WorkerPool, require_linux
 from ..runner import PromptRunnerFuture
 from ..timing import Timing, TimingConfig, prepare_to_time
 from .remote import Remote
-from .servers import Servers
-from .timing import time_on_server
-from .tracker import FleetError, Tracker
+from .session import time_on_server
+from .tracker import FleetError, Servers, Tracker
 
 _logger = logging.getLogger(__name__)
 
