@@ -4,7 +4,7 @@
 import gzip
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,10 @@ class MeasuredModule:
     def time(self) -> float:
         """The best estimate: the median over the passes, in seconds; infinity for a failure."""
         return median(self.secs) if self.secs else math.inf
+
+
+def _rows(table: Mapping[str, Any], *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[column] for column in columns), strict=True)
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,6 @@ class Space:
         points, modules = content["points"], content["modules"]
         failure = {int(i): str(kind) for i, kind in modules["failure"].items()}
         names = ("structural_hash", "nanosecs", "build_millisecs", "run_millisecs")
-        columns = zip(*(modules[name] for name in names), strict=True)
         return Space(
             **{name: content[name] for name in _AS_IT_IS},
             origins=tuple(content.get("origins", ())),
@@ -206,9 +209,7 @@ class Space:
             ),
             points=tuple(
                 MeasuredPoint(sketch, tuple(decisions), module)
-                for sketch, decisions, module in zip(
-                    points["sketch"], points["decisions"], points["module"], strict=True
-                )
+                for sketch, decisions, module in _rows(points, "sketch", "decisions", "module")
             ),
             modules=tuple(
                 MeasuredModule(
@@ -218,6 +219,6 @@ class Space:
                     run * 1e-3,
                     failure.get(i),
                 )
-                for i, (name, times, build, run) in enumerate(columns)
+                for i, (name, times, build, run) in enumerate(_rows(modules, *names))
             ),
         )

@@ -103,8 +103,7 @@ def _write(
     path: Path, options: Mapping[str, Any], spent_secs: float, known: int, started: float | None
 ) -> None:
     content = {"options": dict(options), "spent_secs": spent_secs, "known": known}
-    content["started"] = started
-    _replace(path, json.dumps(content, indent=1).encode())
+    _replace(path, json.dumps({**content, "started": started}, indent=1).encode())
 
 
 def _replace(path: Path, content: bytes) -> None:

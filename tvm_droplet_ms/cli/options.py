@@ -270,17 +270,15 @@ def by_bucket(
     """
     values = dict(pairs)
     several = {name: value for name, value in values.items() if _is_several(option, value)}
-    if not several:
-        return values
     counts = {name: len(value) for name, value in several.items()}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{count} for {name}" for name, count in counts.items())
         raise OptionError(f"{option} has {told}: give as many for each, or one for all")
-    count = next(iter(counts.values()))
-    return [
+    buckets = [
         {name: value[number] if name in several else value for name, value in values.items()}
-        for number in range(count)
+        for number in range(max(counts.values(), default=0))
     ]
+    return buckets or values
 
 
 def _is_several(option: str, value: Any) -> bool:

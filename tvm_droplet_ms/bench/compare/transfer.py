@@ -21,7 +21,6 @@ from .results import CompareError, file_digest
 Lesson = tuple[Path, Path]
 """A space to learn from, and the file that caches its features or symbols."""
 
-
 _SOURCES = {"prior": LEARNING, "draft": DRAFTING}
 """The sources that determine what is learned, by kind."""
 
@@ -41,13 +40,10 @@ def learn_without_each(
     *,
     kind: str = "prior",
 ) -> Mapping[str, Path]:
-    """Learn for each space from the workloads of all others.
+    """Learn a "prior" or a "draft" for each space from the workloads of all others.
 
-    - ``space_files``: spaces of the comparison.
-    - ``others``: more spaces and samples to learn from.
-    - ``directory``: directory of the features and of the learned files. Existing files are reused
-      unless the code that makes them has changed.
-    - ``kind``: "prior" or "draft".
+    ``others``: more spaces and samples to learn from. ``directory``: directory of the features and
+    of the learned files. Existing files are reused unless the code that makes them has changed.
 
     Returns the file for each space in ``space_files``, by name. Raises ``CompareError`` if there is
     no other workload to learn from.
