@@ -104,14 +104,18 @@ def test_rooms_import_lower_floors_only() -> None:
 
 
 def test_the_package_needs_no_papers() -> None:
-    """One option of the pipeline asks for them, and says how they are installed."""
+    """An option of the pipeline and a kind of cost model ask for them, and say how to install."""
     found = {
         module
         for module, imported in GRAPH.items()
         if module.startswith("tvm_droplet_ms")
         and any(other.startswith("tvm_droplet_papers") for other in imported)
     }
-    assert found == {"tvm_droplet_ms.relax.pipeline"}
+    assert found == {"tvm_droplet_ms.cost_model.kinds", "tvm_droplet_ms.relax.pipeline"}
+    for module in found:
+        outside = ast.parse(FILES[module].read_text()).body
+        imported = [one for one in outside if isinstance(one, ast.Import | ast.ImportFrom)]
+        assert not any("tvm_droplet_papers" in ast.unparse(one) for one in imported)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,8 @@ from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.making.sampling import Sampler
 from tvm_droplet_ms.bench.space import Space
 from tvm_droplet_ms.bench.training import read_space
-from tvm_droplet_ms.cost_model.features.program_features import (
-    DataFlow,
-    DataFlowStores,
-    LoopTrees,
-    ProgramFeatures,
-)
+from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
+from tvm_droplet_papers.cost_models import DataFlow, DataFlowStores, LoopTrees
 
 
 def sample(definition: Definition, directory: Path, points: int = 48) -> Space:

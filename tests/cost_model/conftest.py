@@ -6,21 +6,17 @@ import sys
 
 import pytest
 
-TRAININGS = [
-    f"tvm_droplet_ms.cost_model.{network}.training" for network in ("pattern_aware", "tree_gru")
-]
+TRAINING = "tvm_droplet_papers.cost_models.training"
 
 
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
-    for name in TRAININGS:
-        monkeypatch.setattr(f"{name}.EPOCHS", 1)
-        monkeypatch.setattr(f"{name}.MIN_STEPS", 10)
+    monkeypatch.setattr(f"{TRAINING}.EPOCHS", 1)
+    monkeypatch.setattr(f"{TRAINING}.MIN_STEPS", 10)
 
 
 @pytest.fixture
 def no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    for name in TRAININGS:
-        monkeypatch.delitem(sys.modules, name, False)
+    monkeypatch.delitem(sys.modules, TRAINING, False)

@@ -6,13 +6,11 @@ import json
 
 import numpy as np
 
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow
-from tvm_droplet_ms.cost_model.pattern_aware.dataflow import LEVELS, STATEMENT_WIDTH, TOKEN_WIDTH
-from tvm_droplet_ms.cost_model.pattern_aware.network import shapes, split
-from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
-from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, WIDTH
-from tvm_droplet_ms.cost_model.tree_gru.network import SHAPES
-from tvm_droplet_ms.cost_model.tree_gru.tree_gru import TreeGRU
+from tvm_droplet_papers.cost_models import DataFlow
+from tvm_droplet_papers.cost_models.dataflow import LEVELS, STATEMENT_WIDTH, TOKEN_WIDTH
+from tvm_droplet_papers.cost_models.loop_tree import MAX_NODES, WIDTH
+from tvm_droplet_papers.cost_models.pattern_aware import PatternAware, shapes, split
+from tvm_droplet_papers.cost_models.tree_gru import SHAPES, TreeGRU
 
 TARGET = json.dumps({"kind": "llvm"})
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
-from tvm_droplet_ms.cost_model.features.program_features import FEATURES, TREE_SCHEMA
+from tvm_droplet_ms.cost_model.features.program_features import FEATURES
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
+from tvm_droplet_papers.cost_models import LoopTrees
 
 HEADER, MEMBER = "header.json", "trees.ubj"
 
@@ -100,7 +101,7 @@ def test_load_rejects_damaged_trees(tmp_path: Path, archive: dict[str, bytes], t
 
 
 def network_header(archive: dict[str, bytes]) -> bytes:
-    header = json.loads(archive[HEADER]) | {"model": "treegru", "schema": TREE_SCHEMA}
+    header = json.loads(archive[HEADER]) | {"model": "treegru", "schema": LoopTrees.schema}
     return json.dumps(header).encode()
 
 

@@ -11,10 +11,10 @@ from tasks import Task, inverted
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.cost_model import PretrainedModel, TransferModel
-from tvm_droplet_ms.cost_model.adaptation import ADAPTATIONS, MeasuredTask
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow, LoopTrees
-from tvm_droplet_ms.cost_model.pattern_aware.momentum import MOMENTUM, AdaptedNetwork, moved_towards
-from tvm_droplet_ms.cost_model.pattern_aware.pattern_aware import PatternAware
+from tvm_droplet_ms.cost_model.kinds import ADAPTATIONS, MeasuredTask
+from tvm_droplet_papers.cost_models import DataFlow, LoopTrees
+from tvm_droplet_papers.cost_models.momentum import MOMENTUM, AdaptedNetwork, moved_towards
+from tvm_droplet_papers.cost_models.pattern_aware import PatternAware
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,11 @@ def task() -> Task:
 def network() -> PretrainedModel:
     """A network that learned inverted times of another matrix product."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware import training as pattern_aware_training
+    from tvm_droplet_papers.cost_models import training
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pattern_aware_training, "EPOCHS", 1)
-        patch.setattr(pattern_aware_training, "MIN_STEPS", 40)
+        patch.setattr(training, "EPOCHS", 1)
+        patch.setattr(training, "MIN_STEPS", 40)
         wrong = inverted(Task(32, 32, 32, count=80).workload(DataFlow()))
         return PretrainedModel.learn([wrong], model="pacm", objective="rank")
 
@@ -152,7 +152,7 @@ def test_refused_load_changes_nothing(network: PretrainedModel, task: Task, tmp_
 
 
 def test_tree_gru_has_residual_only(network: PretrainedModel):
-    from tvm_droplet_ms.cost_model.tree_gru.tree_gru import TreeGRU
+    from tvm_droplet_papers.cost_models.tree_gru import TreeGRU
 
     gru = replace(network, model=TreeGRU({}, "rank"))
     assert isinstance(gru.extractor(), LoopTrees)
@@ -168,6 +168,6 @@ def test_unknown_options_are_named():
 
 
 def test_missing_jax_is_said_before_anything_is_measured(network: PretrainedModel, no_jax: None):
-    with pytest.raises(ImportError, match=r"pip install 'tvm-droplet-ms\[pacm\]'"):
+    with pytest.raises(ImportError, match=r"pip install './papers\[pacm\]'"):
         TransferModel(network, adaptation="momentum")
     assert TransferModel(network) is not None

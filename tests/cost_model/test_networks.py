@@ -2,20 +2,24 @@
 
 """Both networks on synthetic programs with a known ranking."""
 
+import re
+import sys
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from network_cases import TARGET, movements, pacm, tree_gru, trees
 
+from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
-from tvm_droplet_ms.cost_model.networks.network_model import NetworkModel
-from tvm_droplet_ms.cost_model.pattern_aware.dataflow import TOKEN_WIDTH, TOKENS
 from tvm_droplet_ms.cost_model.throughput import relative_throughput
 from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_papers.cost_models.dataflow import TOKEN_WIDTH, TOKENS
+from tvm_droplet_papers.cost_models.network_model import NetworkModel
 
 
 class Kind(NamedTuple):
@@ -52,8 +56,8 @@ def known(kind: Kind, objective: str) -> NetworkModel:
     pytest.importorskip("jax")
     with pytest.MonkeyPatch.context() as patch:
         if kind is PACM:
-            patch.setattr("tvm_droplet_ms.cost_model.pattern_aware.training.EPOCHS", 1)
-            patch.setattr("tvm_droplet_ms.cost_model.pattern_aware.training.MIN_STEPS", 80)
+            patch.setattr("tvm_droplet_papers.cost_models.training.EPOCHS", 1)
+            patch.setattr("tvm_droplet_papers.cost_models.training.MIN_STEPS", 80)
         return kind.fitted(objective)
 
 
@@ -150,5 +154,21 @@ def test_rejects_wrong_feature_width(kind: Kind, width: int):
 def test_without_jax_networks_score_and_do_not_train(kind: Kind, no_jax: None):
     features, _ = kind.programs(0)
     assert np.isfinite(kind.untrained().predict(features)).all()
-    with pytest.raises(ImportError, match=rf"pip install 'tvm-droplet-ms\[{kind.package}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install './papers\[{kind.package}\]'"):
         kind.fitted("rank")
+
+
+def test_without_the_papers_networks_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "some.model"
+    PretrainedModel(pacm(), TARGET, {"workloads": []}).save(path)
+    monkeypatch.setitem(sys.modules, "tvm_droplet_papers.cost_models", None)
+    words = "of kind 'pacm' needs the package tvm_droplet_papers: .*pip install ./papers"
+    with pytest.raises(ModelFileError, match=f"some.model: a model {words}"):
+        PretrainedModel.load(path)
+    out = str(tmp_path / "out")
+    assert main(["pretrain", "missing.npz", "--model", "pacm", "--out", out]) == 1
+    assert main(["space", "features", "dense", "--model", "pacm", "--out", out]) == 1
+    for line in capsys.readouterr().err.splitlines():
+        assert re.search(words, line)

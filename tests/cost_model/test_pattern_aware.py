@@ -12,21 +12,21 @@ from network_cases import TARGET, movements, pacm
 
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
-from tvm_droplet_ms.cost_model.pattern_aware.dataflow import (
+from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
+from tvm_droplet_papers.cost_models import DataFlow, DataFlowStores
+from tvm_droplet_papers.cost_models.dataflow import (
     LEVELS,
     STATEMENTS,
     TOKEN_WIDTH,
     TOKENS,
 )
-from tvm_droplet_ms.cost_model.pattern_aware.network import HEADS, TOKEN_HIDDEN, split
-from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
+from tvm_droplet_papers.cost_models.pattern_aware import HEADS, TOKEN_HIDDEN, split
 
 
 def test_jax_and_numpy_scores_agree():
     """JAX scores programs with all their empty rows, NumPy without those of the whole batch."""
     jax = pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.pattern_aware.network import states
+    from tvm_droplet_papers.cost_models.pattern_aware import states
 
     model = pacm()
     features, _ = movements(2)
@@ -97,7 +97,7 @@ def test_forward_pass_matches_hand_computed_values():
 def test_lambda_rank_matches_hand_computed_value():
     """Three programs of one workload, two of another, and padding, which does not count."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.networks.descent import lambda_rank
+    from tvm_droplet_papers.cost_models.descent import lambda_rank
 
     scores = np.array([[0.3, -0.2, 0.8, 9.0], [0.1, 0.6, 9.0, 9.0], [9.0] * 4])
     expected = np.array([[1.0, 0.4, 0.4, 0.9], [0.2, 1.0, 0.3, 0.9], [0.0] * 4])

@@ -21,8 +21,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel, TransferModel
-from tvm_droplet_ms.cost_model.features.program_features import LoopTrees
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
+from tvm_droplet_papers.cost_models import LoopTrees
 
 TARGET = target_text(LLVM)
 
@@ -47,7 +47,7 @@ def test_ranks_unseen_workload(objective):
 def test_tree_gru_as_pretrained_model(tmp_path, monkeypatch):
     """Ranks an unseen workload, survives saving and loading, and improves with measurements."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.tree_gru import training
+    from tvm_droplet_papers.cost_models import training
 
     monkeypatch.setattr(training, "EPOCHS", 1)
     monkeypatch.setattr(training, "MIN_STEPS", 100)

@@ -9,11 +9,11 @@ from network_cases import TARGET, random_tree, tree_gru, trees
 
 from tvm_droplet_ms.cost_model import PretrainedModel, TransferModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
-from tvm_droplet_ms.cost_model.networks.groups import targets
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload
-from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
-from tvm_droplet_ms.cost_model.tree_gru.network import HIDDEN
-from tvm_droplet_ms.cost_model.tree_gru.tree_batch import TreeBatch
+from tvm_droplet_papers.cost_models.groups import targets
+from tvm_droplet_papers.cost_models.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH
+from tvm_droplet_papers.cost_models.tree_batch import TreeBatch
+from tvm_droplet_papers.cost_models.tree_gru import HIDDEN
 
 TREES = 240
 
@@ -77,19 +77,19 @@ def test_batch_contains_each_node_once():
 def test_jax_and_numpy_forward_passes_agree():
     """JAX's forward pass on padded trees matches NumPy's on unpadded ones."""
     jax = pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.tree_gru import training
+    from tvm_droplet_papers.cost_models import training
 
     features, _ = trees(2)
     model = tree_gru()
     steps = [[np.arange(start, start + 120)] for start in range(0, TREES, 120)]
-    room = training._room(features, steps)
-    forward = jax.jit(partial(training.forward, room=room))
+    room = training.tree_room(features, steps)
+    forward = jax.jit(partial(training.tree_memory, room=room))
     # Includes trees of a single level and a batch that is not full.
     alone = features[:3].reshape(3, MAX_NODES, -1).copy()
     alone[:, 1:] = 0.0
     alone[:, 1:, 0] = -1.0
     for programs in (features[:120], features[120:180], alone.reshape(3, -1)):
-        padded = training._padded(programs, room)
+        padded = training.padded_trees(programs, room)
         found = np.asarray(forward(model.parameters, padded))
         np.testing.assert_allclose(found[: len(programs)], model.embed(programs), atol=2e-5)
         assert not found[len(programs) :].any()
@@ -99,12 +99,13 @@ def test_jax_and_numpy_forward_passes_agree():
 def test_loss_matches_hand_computed_value(objective):
     """Two groups, of 3 and 2 programs; padding does not count."""
     pytest.importorskip("jax")
-    from tvm_droplet_ms.cost_model.tree_gru import training
+    from tvm_droplet_papers.cost_models import training
 
     throughput = np.array([1.0, 0.5, 0.5, 0.25, 1.0])
     expected, places, present = targets(throughput, [np.arange(3), np.arange(3, 5)])
     scores = np.array([0.3, -0.2, 0.8, 0.1, 0.6])
-    found = training._LOSSES[objective](scores[places], expected, present)
+    losses = {"rank": training.RECIPES["TreeGRU"].rank, "regression": training.squared_error}
+    found = losses[objective](scores[places], expected, present)
     if objective == "regression":
         assert found == pytest.approx(((scores - throughput) ** 2).mean(), rel=1e-5)
         return

@@ -2,18 +2,10 @@
 """The command ``droplet-ms pretrain``."""
 
 import argparse
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from .arguments import command, fail, seed
-
-_TRAINED_BY = {
-    "treegru": "tree_gru.training",
-    "pacm": "pattern_aware.training",
-    "pacm-stores": "pattern_aware.training",
-}
-"""The modules that train networks, which import JAX."""
 
 
 def add_command(commands: Any) -> None:
@@ -33,9 +25,10 @@ def add_command(commands: Any) -> None:
         "--model",
         choices=["trees", "treegru", "pacm", "pacm-stores"],
         default="trees",
-        help="boosted trees, or a network, whose training needs JAX: treegru, recurrent on the "
-        "loop tree; pacm, attention over data movements, after Pruner; pacm-stores, the same with "
-        "MetaSchedule's features of stores (default: %(default)s)",
+        help="boosted trees, or a network of the package tvm_droplet_papers, whose training needs "
+        "JAX: treegru, recurrent on the loop tree; pacm, attention over data movements, after "
+        "Pruner; pacm-stores, the same with MetaSchedule's features of stores (default: "
+        "%(default)s)",
     )
     pretrain.add_argument(
         "--objective",
@@ -61,16 +54,16 @@ def _pretrain(options: argparse.Namespace) -> int:
     from ..measure import fast_start
 
     fast_start()
-    from ..cost_model.pretrained_model import EXTRACTORS
+    from ..cost_model.kinds import extractor_of, network_kind
     from ..cost_model.training.databases import read_training_data
     from ..cost_model.training.pretrain import pretrain
 
     try:
-        if options.model in _TRAINED_BY:
+        if options.model != "trees":
             # Reading takes minutes: report missing JAX first.
-            import_module(f"tvm_droplet_ms.cost_model.{_TRAINED_BY[options.model]}")
+            network_kind(options.model).network.trainer()
         pretrain(
-            read_training_data(options.data, extractor=EXTRACTORS[options.model]()),
+            read_training_data(options.data, extractor=extractor_of(options.model)),
             options.out,
             model=options.model,
             objective=options.objective or _default_objective(options.model),

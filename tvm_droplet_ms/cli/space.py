@@ -323,7 +323,7 @@ def _features(options: argparse.Namespace) -> int:
     from ..bench.library import find_space, shipped_training_files
     from ..bench.space import SpaceError
     from ..bench.training import read_space_once
-    from ..cost_model.pretrained_model import EXTRACTORS
+    from ..cost_model.kinds import extractor_of
     from ..measure import fast_start
 
     fast_start()
@@ -334,10 +334,14 @@ def _features(options: argparse.Namespace) -> int:
         for file in (shipped_training_files() if text == "shipped" else [find_space(text)])
     ]
     try:
+        extractor = extractor_of(options.model)
+    except ValueError as error:
+        return fail("space", error)
+    try:
         for file in files:
             name = file.name.removesuffix(".gz").removesuffix(".json")
             out = options.out / f"{name}.npz"
-            workload = read_space_once(file, out, extractor=EXTRACTORS[options.model]())
+            workload = read_space_once(file, out, extractor=extractor)
             print(f"{out}: {len(workload.secs)} records of {workload.name}", flush=True)
     except (SpaceError, UnknownDefinitionError) as error:
         return fail("space", error)

@@ -51,6 +51,11 @@ class Trees:
     intercept: float = 0.0
     slope: float = 1.0
 
+    @property
+    def kind(self) -> Literal["trees"]:
+        """The kind of the model."""
+        return "trees"
+
     @staticmethod
     def fit(
         features: np.ndarray,

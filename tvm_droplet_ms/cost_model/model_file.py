@@ -14,13 +14,13 @@ FORMAT = "tvm-droplet-ms cost model"
 
 ModelKind = Literal["trees", "treegru", "pacm", "pacm-stores"]
 
-_MEMBERS: dict[ModelKind, str] = {
+MEMBERS: dict[ModelKind, str] = {
     "trees": "trees.ubj",
     "treegru": "treegru.npz",
     "pacm": "pacm.npz",
     "pacm-stores": "pacm.npz",
 }
-"""The file of the model within the archive."""
+"""The file of the model within the archive, by the kind of the model."""
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "schema": str,
@@ -55,7 +55,7 @@ def write_model(
     full = {"format": FORMAT, "model": kind} | dict(header)
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps(full, indent=1))
-        archive.writestr(_MEMBERS[kind], content)
+        archive.writestr(MEMBERS[kind], content)
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
@@ -68,7 +68,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             header = _check(json.loads(archive.read("header.json")))
-            return header, archive.read(_MEMBERS[header["model"]])
+            return header, archive.read(MEMBERS[header["model"]])
     except READ_ERRORS as error:
         raise damaged(path, error) from error
 
@@ -78,7 +78,7 @@ def _check(header: Any) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise ValueError(f"its header is of type {type(header).__name__}, expected a JSON object")
     full: dict[str, Any] = {"model": "trees"} | header
-    choices = {"format": (FORMAT,), "model": tuple(_MEMBERS), "objective": OBJECTIVES}
+    choices = {"format": (FORMAT,), "model": tuple(MEMBERS), "objective": OBJECTIVES}
     for name, values in choices.items():
         if full.get(name) not in values:
             raise ValueError(f"its {name} is {full.get(name)!r}, expected {' or '.join(values)}")

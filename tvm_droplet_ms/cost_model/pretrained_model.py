@@ -3,7 +3,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import metadata
@@ -18,19 +18,11 @@ from tvm.target import Target
 from ..design_space.matrix_tiles.find_matrix import matrix_units
 from ..session.archive import READ_ERRORS
 from .boosted_trees import Objective, Trees
-from .features.program_features import (
-    DataFlow,
-    DataFlowStores,
-    Extractor,
-    LoopTrees,
-    ProgramFeatures,
-)
-from .features.store_features import PER_STORE
+from .features.program_features import Extractor
 from .instruction_set import WIDEST, instruction_set
-from .model_file import ModelFileError, ModelKind, damaged, read_model, write_model
-from .pattern_aware.pattern_aware import PatternAware
+from .kinds import Network, extractor_of, network_kind
+from .model_file import MEMBERS, ModelFileError, ModelKind, damaged, read_model, write_model
 from .training_data import MeasuredWorkload
-from .tree_gru.tree_gru import TreeGRU
 
 MAX_PROGRAMS = 4096
 """Maximum number of training programs per workload; more teach little about other workloads."""
@@ -39,21 +31,6 @@ _ROUNDS = 200
 
 _DIRECTORY = Path(__file__).parent / "pretrained"
 
-EXTRACTORS: dict[ModelKind, Callable[[], Extractor]] = {
-    "trees": ProgramFeatures,
-    "treegru": LoopTrees,
-    "pacm": DataFlow,
-    "pacm-stores": DataFlowStores,
-}
-"""The feature extractor of each kind of model."""
-
-NETWORKS: dict[ModelKind, type[TreeGRU] | type[PatternAware]] = {
-    "treegru": TreeGRU,
-    "pacm": PatternAware,
-    "pacm-stores": PatternAware,
-}
-"""The kinds of models that are networks."""
-
 
 @dataclass(frozen=True)
 class PretrainedModel:
@@ -61,7 +38,7 @@ class PretrainedModel:
 
     Parameters
     ----------
-    model : Trees | TreeGRU | PatternAware
+    model : Trees | Network
         The model.
     target : str
         The target of the model, in the format of ``training_data.target_text``.
@@ -70,17 +47,14 @@ class PretrainedModel:
         of records and the number of records learned from for each workload.
     """
 
-    model: Trees | TreeGRU | PatternAware
+    model: Trees | Network
     target: str
     summary: Mapping[str, Any]
 
     @property
     def kind(self) -> ModelKind:
         """The kind of the model."""
-        if isinstance(self.model, PatternAware):
-            uses_stores = self.model.statement_width == 1 + PER_STORE
-            return "pacm-stores" if uses_stores else "pacm"
-        return "trees" if isinstance(self.model, Trees) else "treegru"
+        return self.model.kind
 
     @property
     def targets(self) -> set[str]:
@@ -96,7 +70,7 @@ class PretrainedModel:
 
     def extractor(self) -> Extractor:
         """Make the extractor of the features that the model was trained on."""
-        return EXTRACTORS[self.kind]()
+        return extractor_of(self.kind)
 
     def represent(self, features: np.ndarray) -> np.ndarray:
         """Compute the inputs of a model that learns during a run.
@@ -133,11 +107,12 @@ class PretrainedModel:
         Parameters
         ----------
         workloads : Sequence[MeasuredWorkload]
-            At least one workload, with the features of ``EXTRACTORS[model]``. Only the programs of
-            one workload on one target are compared with each other.
+            At least one workload, with the features of ``extractor_of(model)``. Only the programs
+            of one workload on one target are compared with each other.
         model : str
             "trees"; "treegru", a recurrent network on the loop tree; "pacm", attention over the
-            data movements; or "pacm-stores", "pacm" with MetaSchedule's features of stores.
+            data movements; or "pacm-stores", "pacm" with MetaSchedule's features of stores. The
+            last three are networks of the package ``tvm_droplet_papers``.
         objective : Objective
             "rank" or "regression".
         seed : int
@@ -153,10 +128,11 @@ class PretrainedModel:
         ImportError
             If a network is to be trained and JAX is not installed.
         ValueError
-            If the kind of model is unknown, or the features belong to another kind.
+            If the kind of model is unknown, its package is not installed, or the features belong to
+            another kind.
         """
-        if model not in EXTRACTORS:
-            raise ValueError(f"model is {model!r}, expected one of {', '.join(EXTRACTORS)}")
+        if model not in MEMBERS:
+            raise ValueError(f"model is {model!r}, expected one of {', '.join(MEMBERS)}")
         _check_width(workloads, model)
         generator = np.random.default_rng(seed)
         rows = [
@@ -182,7 +158,7 @@ class PretrainedModel:
         }
         made_for = workloads[0].target if target is None else target
         if model != "trees":
-            network = NETWORKS[model].fit(
+            network = network_kind(model).network.fit(
                 features, throughput, numbers, objective=objective, seed=seed
             )
             return PretrainedModel(network, made_for, summary)
@@ -218,11 +194,15 @@ class PretrainedModel:
         Raises
         ------
         ModelFileError
-            If the file cannot be read, is damaged, is not a model, or was trained on features of
-            another schema.
+            If the file cannot be read, is damaged, is not a model, was trained on features of
+            another schema, or holds a network whose package is not installed.
         """
         header, content = read_model(path)
-        schema = EXTRACTORS[header["model"]]().schema
+        kind: ModelKind = header["model"]
+        try:
+            schema = extractor_of(kind).schema
+        except ValueError as error:
+            raise ModelFileError(f"{os.fspath(path)}: {error}") from error
         if header["schema"] != schema:
             raise ModelFileError(
                 f"{os.fspath(path)} was trained on features of schema {header['schema']!r} with "
@@ -231,16 +211,12 @@ class PretrainedModel:
         try:
             # xgboost's own error and TVM's error about a target are ValueErrors.
             line = header["intercept"], header["slope"]
-            model: Trees | TreeGRU | PatternAware
-            if header["model"] == "trees":
-                model = Trees.from_bytes(content, header["objective"], *line)
-            else:
-                network = NETWORKS[header["model"]]
-                model = network.from_bytes(content, header["objective"], *line)
+            reads = Trees if kind == "trees" else network_kind(kind).network
+            model = reads.from_bytes(content, header["objective"], *line)
             target = json.dumps(header["target"], sort_keys=True)
             loaded = PretrainedModel(model, target, header["summary"])
-            if loaded.kind != header["model"]:
-                raise ValueError(f"its parameters are of {loaded.kind}, expected {header['model']}")
+            if loaded.kind != kind:
+                raise ValueError(f"its parameters are of {loaded.kind}, expected {kind}")
             for text in loaded.targets:
                 Target(json.loads(text))
         except READ_ERRORS as error:
@@ -272,7 +248,7 @@ def _weights(counts: Sequence[int]) -> np.ndarray:
 
 
 def _check_width(workloads: Sequence[MeasuredWorkload], model: ModelKind) -> None:
-    width = EXTRACTORS[model]().width
+    width = extractor_of(model).width
     for workload in workloads:
         if workload.features.shape[1] != width:
             raise ValueError(

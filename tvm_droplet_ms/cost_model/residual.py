@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .adaptation import MeasuredTask
 from .boosted_trees import Objective, Trees
+from .kinds import MeasuredTask, Network
 from .pretrained_model import PretrainedModel
 from .throughput import relative_throughput
 from .training.ranking import pairwise_accuracy
@@ -35,6 +35,11 @@ class ResidualTrees:
         self._objective = objective
         self._seed = seed
         self._local: Trees | None = None
+
+    @property
+    def source(self) -> Trees | Network | None:
+        """The global part."""
+        return None if self._pretrained is None else self._pretrained.model
 
     @property
     def is_trained(self) -> bool:

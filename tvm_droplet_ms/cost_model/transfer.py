@@ -16,14 +16,12 @@ from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 from tvm.target import Target
 
 from ..compat.flags import check_flag
-from .adaptation import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask
 from .boosted_trees import OBJECTIVES, Objective
 from .features.cached_features import CachedFeatures
 from .features.program_features import ProgramFeatures
 from .instruction_set import warn_of_others
+from .kinds import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask, network_kind
 from .model_file import ModelFileError
-from .pattern_aware.momentum import MOMENTUM, AdaptedNetwork
-from .pattern_aware.pattern_aware import PatternAware
 from .pretrained_model import PretrainedModel, shipped_model
 from .residual import ResidualTrees
 from .throughput import median_secs
@@ -119,15 +117,17 @@ class TransferModel(PyCostModel):
         """Make the adaptation of a global part; ``ValueError`` if it is not supported."""
         if self._adaptation_name == "residual":
             return ResidualTrees(pretrained_model, objective=self._objective, seed=self._seed)
-        if pretrained_model is None or not isinstance(pretrained_model.model, PatternAware):
+        adapt = None
+        if pretrained_model is not None and pretrained_model.kind != "trees":
+            adapt = network_kind(pretrained_model.kind).adapt
+        if pretrained_model is None or adapt is None:
             kind = "not there" if pretrained_model is None else f"of kind {pretrained_model.kind}"
             raise ValueError(
                 f"adaptation is {self._adaptation_name!r}, and the pretrained model is {kind}, "
                 "which cannot be trained further, expected a network over data movements: use "
                 "adaptation='residual', or train a network with droplet-ms pretrain --model pacm"
             )
-        momentum = MOMENTUM if self._adaptation_name == "momentum" else 1.0
-        return AdaptedNetwork(pretrained_model.model, momentum=momentum, seed=self._seed)
+        return adapt(pretrained_model.model, self._adaptation_name, self._seed)
 
     @classmethod
     def from_file(
@@ -211,15 +211,13 @@ class TransferModel(PyCostModel):
         ValueError
             If there is no global part.
         """
-        if self._pretrained is None:
+        source = self._adaptation.source
+        if self._pretrained is None or source is None:
             raise ValueError(
                 "the model was not trained on other workloads, so that there is nothing to save; "
                 "make a model with droplet-ms pretrain"
             )
-        saved = self._pretrained
-        if isinstance(self._adaptation, AdaptedNetwork):
-            saved = replace(saved, model=self._adaptation.source)
-        saved.save(path)
+        replace(self._pretrained, model=source).save(path)
 
     def update(
         self,

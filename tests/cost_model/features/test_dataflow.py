@@ -14,8 +14,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.features.program_features import DataFlow, DataFlowStores
-from tvm_droplet_ms.cost_model.pattern_aware.dataflow import (
+from tvm_droplet_papers.cost_models import DataFlow, DataFlowStores
+from tvm_droplet_papers.cost_models.dataflow import (
     LEVELS,
     STATEMENT_WIDTH,
     STATEMENTS,
@@ -24,7 +24,7 @@ from tvm_droplet_ms.cost_model.pattern_aware.dataflow import (
     data_movements,
     statements,
 )
-from tvm_droplet_ms.cost_model.pattern_aware.network import split
+from tvm_droplet_papers.cost_models.pattern_aware import split
 
 N = 128
 

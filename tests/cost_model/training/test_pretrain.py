@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training on databases: reading, rejected input, and printed output."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from conformance.driving import drive
@@ -165,17 +163,10 @@ def test_pretrain_prints_accuracy_and_writes_model(work_dir, tmp_path, capsys):
     assert predicted[0] > predicted[1]
 
 
-@pytest.mark.parametrize(
-    "kind, module, steps",
-    [
-        ("treegru", "tree_gru.training", 100),
-        ("pacm", "pattern_aware.training", 40),
-        ("pacm-stores", "pattern_aware.training", 40),
-    ],
-)
-def test_pretrain_trains_network(kind, module, steps, work_dir, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("kind, steps", [("treegru", 100), ("pacm", 40), ("pacm-stores", 40)])
+def test_pretrain_trains_network(kind, steps, work_dir, tmp_path, capsys, monkeypatch):
     pytest.importorskip("jax")
-    training = import_module(f"tvm_droplet_ms.cost_model.{module}")
+    from tvm_droplet_papers.cost_models import training
 
     monkeypatch.setattr(training, "EPOCHS", 1)
     monkeypatch.setattr(training, "MIN_STEPS", steps)

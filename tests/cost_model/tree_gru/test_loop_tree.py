@@ -9,10 +9,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import MeasureCandidate, TuneContext
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.features.program_features import LoopTrees
 from tvm_droplet_ms.cost_model.nests import Access, LoopNest
-from tvm_droplet_ms.cost_model.tree_gru.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
 from tvm_droplet_ms.measure import fast_start
+from tvm_droplet_papers.cost_models import LoopTrees
+from tvm_droplet_papers.cost_models.loop_tree import MAX_NODES, TREE_FEATURES, WIDTH, loop_tree
 
 N = 16
 SERIAL, PARALLEL, VECTORIZED = 0, 1, 2

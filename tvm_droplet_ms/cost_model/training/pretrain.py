@@ -34,7 +34,7 @@ def pretrain(
     - ``workloads``: the training data.
     - ``out``: the file to write.
     - ``model``: "trees", "treegru", "pacm" or "pacm-stores"; the features must come from its
-      extractor in ``pretrained_model.EXTRACTORS``.
+      extractor; see ``kinds.extractor_of``.
     - ``objective``: "rank" or "regression".
     - ``target``: a substring of the target's text that no other target contains; None if there is
       only one target.

@@ -8,11 +8,15 @@ Imports no TVM.
 """
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .loop_tree import WIDTH
+from tvm_droplet_ms.cost_model.model_file import ModelKind
+
+from .loop_tree import TREE_FEATURES, WIDTH
+from .network_model import NetworkModel, load_trainer
 from .tree_batch import TreeBatch
 
 HIDDEN = 64
@@ -67,3 +71,42 @@ def memory(
     spread = spread / spread.sum(axis=1, keepdims=True)
     spread_nodes = (spread[:, :, None] * nodes[:, None, :]).reshape(-1, SLOTS * HIDDEN)
     return segment_sum(spread_nodes, batch.trees, batch.count)
+
+
+def _segment_sum(rows: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
+    sums = np.zeros((count, rows.shape[1]), dtype=rows.dtype)
+    if len(rows):
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        sums[numbers[starts]] = np.add.reduceat(rows, starts)
+    return sums
+
+
+class TreeGRU(NetworkModel):
+    """A trained recurrent network over loop trees; see ``memory``."""
+
+    @property
+    def kind(self) -> ModelKind:
+        """The kind of the model."""
+        return "treegru"
+
+    @staticmethod
+    def trainer() -> ModuleType:
+        """The module ``training``; ``ImportError`` if JAX is not installed."""
+        return load_trainer("TreeGRU", "treegru")
+
+    @staticmethod
+    def _check(features: np.ndarray) -> None:
+        if features.shape[1] != TREE_FEATURES:
+            raise ValueError(
+                f"programs have {features.shape[1]} features, expected the {TREE_FEATURES} of "
+                "loop trees"
+            )
+
+    def _embed(self, features: np.ndarray) -> np.ndarray:
+        return np.asarray(
+            memory(self.parameters, TreeBatch.from_features(features), np, _segment_sum)
+        )
+
+    @staticmethod
+    def _shapes(found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        return SHAPES | {"mean": (WIDTH,), "scale": (WIDTH,)}

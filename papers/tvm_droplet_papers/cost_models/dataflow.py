@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..nests import Access, LoopNest
+from tvm_droplet_ms.cost_model.nests import Access, LoopNest
 
 LEVELS = (2.0**11, 2.0**15, 2.0**19, 2.0**24)
 """Bytes of the levels: 32 registers of 64 B, and caches of 32 KiB, 512 KiB and 16 MiB. They are the

@@ -10,11 +10,13 @@ source <- m * source + (1 - m) * target. Imports no TVM.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from ..adaptation import MeasuredTask
-from ..throughput import relative_throughput
+from tvm_droplet_ms.cost_model.kinds import AdaptationName, MeasuredTask
+from tvm_droplet_ms.cost_model.throughput import relative_throughput
+
 from .pattern_aware import PatternAware
 
 MOMENTUM = 0.99
@@ -37,9 +39,9 @@ class AdaptedNetwork:
 
     def __init__(self, source: PatternAware, *, momentum: float, seed: int) -> None:
         # Import now, so that a missing JAX raises before any program is measured.
-        from .training import fine_tune
-
-        self._fine_tune = fine_tune
+        training = source.trainer()
+        self._fine_tune = partial(training.fine_tune, training.RECIPES["PatternAware"])
+        self._programs = training.Programs
         self._momentum = momentum
         self._seed = seed
         self.source = source
@@ -53,11 +55,14 @@ class AdaptedNetwork:
     def learn(self, tasks: Sequence[MeasuredTask]) -> None:
         """Retrain the target from the source, then move the source; see ``Adaptation.learn``."""
         throughput = [relative_throughput(np.array(task.secs)) for task in tasks]
-        parameters = self._fine_tune(
-            self.source.parameters,
+        programs = self._programs(
             np.concatenate([np.array(task.features) for task in tasks]),
             np.concatenate(throughput),
             np.repeat(np.arange(len(tasks)), [len(task.secs) for task in tasks]),
+        )
+        parameters = self._fine_tune(
+            self.source.parameters,
+            programs,
             objective=self.source.objective,
             seed=self._seed,
             steps=STEPS,
@@ -70,6 +75,12 @@ class AdaptedNetwork:
     def predict(self, features: np.ndarray, task: MeasuredTask) -> np.ndarray:
         """Predict with the target network for any task; see ``Adaptation.predict``."""
         return self.target.predict(features)
+
+
+def adapted_network(source: PatternAware, adaptation: AdaptationName, seed: int) -> AdaptedNetwork:
+    """The network of an adaptation: "momentum", or "fine-tune", whose source never moves."""
+    momentum = MOMENTUM if adaptation == "momentum" else 1.0
+    return AdaptedNetwork(source, momentum=momentum, seed=seed)
 
 
 def moved_towards(

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained network as a model of programs. Imports no TVM."""
+"""A trained network as a model of programs. Scoring needs NumPy alone. Imports no TVM."""
 
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ...session.archive import load_arrays
-from ..boosted_trees import Objective
-from ..throughput import throughput_line
+from tvm_droplet_ms.cost_model.boosted_trees import Objective
+from tvm_droplet_ms.cost_model.model_file import ModelKind
+from tvm_droplet_ms.cost_model.throughput import throughput_line
+from tvm_droplet_ms.session.archive import load_arrays
 
 BATCH = 256
 """Maximum number of programs to score at once."""
@@ -34,19 +37,50 @@ class NetworkModel(ABC):
     intercept: float = 0.0
     slope: float = 1.0
 
+    @property
+    @abstractmethod
+    def kind(self) -> ModelKind:
+        """The kind of the model."""
+
+    @staticmethod
+    @abstractmethod
+    def trainer() -> ModuleType:
+        """The module ``training``; ``ImportError`` if JAX is not installed."""
+
     @classmethod
-    def of_training(
+    def fit(
         cls: type[Model],
-        parameters: Mapping[str, np.ndarray],
-        objective: Objective,
         features: np.ndarray,
         throughput: np.ndarray,
+        workloads: np.ndarray,
+        *,
+        objective: Objective,
+        seed: int,
     ) -> Model:
-        """Make a model of trained parameters, and fit its line to the training programs."""
+        """Train a network on the programs of some workloads, each of equal weight.
+
+        - ``features``: features of the kind's extractor, of shape ``(programs, width)``.
+        - ``throughput``: ``relative_throughput`` of each workload, of shape ``(programs,)``.
+        - ``workloads``: the workload index of each program, ascending, of the same shape.
+        - ``objective``: "rank", which compares the programs of one workload, or "regression".
+        - ``seed``: seed of the first parameters, the order of the programs and dropout.
+
+        Raises ``ImportError`` if JAX is not installed. Raises ``ValueError`` if the features are
+        from another extractor.
+        """
+        cls._check(features)
+        training = cls.trainer()
+        programs = training.Programs(features, throughput, workloads)
+        parameters = training.train(training.RECIPES[cls.__name__], programs, objective, seed)
         if objective == "regression":
             return cls(parameters, objective)
         scores = cls(parameters, objective).predict(features)
         return cls(parameters, objective, *throughput_line(scores, throughput))
+
+    @staticmethod
+    @abstractmethod
+    def _check(features: np.ndarray) -> None:
+        """Raise ``ValueError`` if features are from another extractor."""
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Predict the relative throughput of programs, of shape ``(programs,)``, float64."""
@@ -90,3 +124,14 @@ class NetworkModel(ABC):
     @abstractmethod
     def _shapes(found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         """The expected shapes of all parameters, for the input widths of the found shapes."""
+
+
+def load_trainer(network: str, extra: str) -> ModuleType:
+    """Import ``training``, which needs JAX; ``ImportError`` names the network and the extra."""
+    try:
+        return import_module(f"{__package__}.training")
+    except ImportError as error:
+        raise ImportError(
+            f"training a {network} needs JAX, which is not installed: pip install "
+            f"'./papers[{extra}]' in a clone of this project"
+        ) from error

@@ -9,11 +9,16 @@ normalizes each program by itself. Imports no TVM.
 """
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from tvm_droplet_ms.cost_model.features.store_features import PER_STORE
+from tvm_droplet_ms.cost_model.model_file import ModelKind
+
 from .dataflow import LEVELS, STATEMENTS, TOKEN_WIDTH, TOKENS
+from .network_model import NetworkModel, load_trainer
 
 TOKEN_HIDDEN = 32
 """Width of a data movement's state."""
@@ -127,3 +132,35 @@ def _normal(values: Any, xp: Any) -> Any:
     """Normalize each row to mean 0 and variance 1."""
     centered = values - values.mean(axis=-1, keepdims=True)
     return centered / xp.sqrt((centered**2).mean(axis=-1, keepdims=True) + _SMALL)
+
+
+class PatternAware(NetworkModel):
+    """A trained network of attention over data movements; see ``states``."""
+
+    @property
+    def kind(self) -> ModelKind:
+        """The kind of the model, which the width of its statements tells."""
+        width = self.parameters["statement_1"].shape[0]
+        return "pacm-stores" if width == 1 + PER_STORE else "pacm"
+
+    @staticmethod
+    def trainer() -> ModuleType:
+        """The module ``training``; ``ImportError`` if JAX is not installed."""
+        return load_trainer("PaCM", "pacm")
+
+    @staticmethod
+    def _check(features: np.ndarray) -> None:
+        split(features[:0])
+
+    def _embed(self, features: np.ndarray) -> np.ndarray:
+        tokens, statements = split(features)
+        # Drop trailing rows that are empty in the whole batch, to save time.
+        present = np.flatnonzero(tokens[:, :, : len(LEVELS)].any(axis=(0, 2)))
+        computed = np.flatnonzero(statements[:, :, 0].any(axis=0))
+        kept = tokens[:, : present.max(initial=0) + 1], statements[:, : computed.max(initial=0) + 1]
+        return np.asarray(states(self.parameters, *kept, np))
+
+    @staticmethod
+    def _shapes(found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        width = found.get("statement_mean", (0,))[0]
+        return shapes(width) | fixed_shapes(width)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..nests import LoopNest
+from tvm_droplet_ms.cost_model.nests import LoopNest
 
 MAX_NODES = 48
 """Number of nodes kept of a module."""
