@@ -8,9 +8,9 @@ import pytest
 from conformance.workloads import make_context, tile_all
 
 from tvm.s_tir import meta_schedule as ms
+from tvm_droplet_ms.search_strategy import drafting as latent_draft
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.drafting import latent_draft
-from tvm_droplet_ms.search_strategy.drafting.latent_draft import LatentDraft
+from tvm_droplet_ms.search_strategy.drafting import LatentDraft
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
+from tvm_droplet_ms.search_strategy.descents.points import redraw_axis
 from tvm_droplet_ms.search_strategy.published.neighborhood import TileAxis
-from tvm_droplet_ms.search_strategy.redrawing import redraw_axis
 
 DRAWS = 6000
 

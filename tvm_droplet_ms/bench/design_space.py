@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule import TuneContext
 from ..cost_model.draft.gpu.gpu_limits import GpuLimits
 from ..search_strategy.candidates import ScreenedReplayer
 from ..search_strategy.design_spaces import EncodedSpaces
-from ..search_strategy.drafting.launch_mask import LaunchMask
+from ..search_strategy.drafting import LaunchMask
 from ..search_strategy.published.candidates import Candidate
 from ..search_strategy.published.decision_kinds import CATEGORICAL, PERFECT_TILE
 from ..search_strategy.published.decisions import Sketch, SpacePoint

@@ -22,8 +22,7 @@ from .batch_size import growing_batch, least_batch
 from .candidates import ScreenedReplayer
 from .descents.surrogate import SurrogateDescent
 from .design_spaces import EncodedSpaces
-from .drafting.draft import DraftLike, TaskDraft, check_draft, find_draft
-from .drafting.launch_mask import LaunchMask
+from .drafting import DraftLike, LaunchMask, TaskDraft, check_draft, find_draft
 from .explorers import (
     EvolutionaryExplorer,
     Explorer,

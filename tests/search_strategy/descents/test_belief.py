@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.search_strategy.descents import belief as belief_module
-from tvm_droplet_ms.search_strategy.descents.belief import Belief
-from tvm_droplet_ms.search_strategy.descents.means import PriorMean
+from tvm_droplet_ms.search_strategy.descents.belief import Belief, PriorMean
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PARALLEL_EXTENT
 from tvm_droplet_ms.search_strategy.published.decisions import Decision
 from tvm_droplet_ms.search_strategy.surrogate.encoding import Encoding

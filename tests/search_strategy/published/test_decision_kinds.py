@@ -18,7 +18,7 @@ from tvm_droplet_ms.search_strategy.published.decision_kinds import (
     TraceParts,
 )
 from tvm_droplet_ms.search_strategy.published.neighborhood import ChoiceAxis, OrderedAxis, TileAxis
-from tvm_droplet_ms.search_strategy.surrogate.decision_columns import COLUMNS
+from tvm_droplet_ms.search_strategy.surrogate.encoding import COLUMNS
 
 
 def make_module():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_droplet_ms.search_strategy.descents.points import redraw, redraw_axis
 from tvm_droplet_ms.search_strategy.published.neighborhood import (
     ChoiceAxis,
     Direction,
@@ -17,7 +18,6 @@ from tvm_droplet_ms.search_strategy.published.neighborhood import (
     TileAxis,
     prime_factors,
 )
-from tvm_droplet_ms.search_strategy.redrawing import redraw, redraw_axis
 
 EXTENTS = [1, 2, 8, 12, 36, 97, 210, 243, 257, 1024, 1470]
 

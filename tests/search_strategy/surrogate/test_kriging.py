@@ -4,8 +4,7 @@
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess
-from tvm_droplet_ms.search_strategy.surrogate.kriging import Kriging
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess, Kriging
 
 GENERATOR = np.random.default_rng(0)
 POINTS = GENERATOR.uniform(0, 4, (40, 3))

@@ -12,7 +12,7 @@ import tvm_ffi
 if TYPE_CHECKING:
     from tvm.target import Target
 
-    from ...search_strategy.drafting.draft import Draft
+    from ...search_strategy.drafting import Draft
 
 
 def find_draft(target: "Target") -> "Draft | None":

@@ -10,8 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from tvm.s_tir.meta_schedule.profiler import Profiler
 
-from ..drafting.draft import Mask, possible_points
-from ..drafting.latent_draft import LatentDraft, Score
+from ..drafting import LatentDraft, Mask, Score, possible_points
 from ..explorers.base import SearchContext
 from ..published.candidates import Candidate, mean
 from ..published.decisions import Prober, SpacePoint
@@ -19,8 +18,7 @@ from ..published.search import Batch
 from ..stopping import StopRule
 from ..surrogate.acquisition import by_expected_improvement
 from .belief import Belief
-from .local_moves import LocalMoves
-from .tried_points import TriedPoints
+from .points import LocalMoves, TriedPoints
 
 RANDOM_POINTS = 100
 """Number of random points of the whole space that are considered for a batch. Without them, a

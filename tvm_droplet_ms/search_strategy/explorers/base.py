@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from ..candidates import ScreenedReplayer
 from ..design_spaces import EncodedSpaces
-from ..drafting.draft import TaskDraft
+from ..drafting import TaskDraft
 from ..history import TaskHistory
 from ..prior import CostModelPrior
 from ..published import search as published

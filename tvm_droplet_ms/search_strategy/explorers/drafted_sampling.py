@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..drafting.draft import TaskDraft
-from ..drafting.latent_draft import LatentDraft
+from ..drafting import LatentDraft, TaskDraft
 from ..published.candidates import Candidate
 from .base import ExplorerRun, SearchContext
 

@@ -2,17 +2,106 @@
 """Points of the design spaces as vectors. Imports no TVM."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...design_space.factorizations import factorizations
 from ..published.neighborhood import Point
-from .decision_columns import COLUMNS
 
 if TYPE_CHECKING:
     from ..published.decision_kinds import DecisionKind
     from ..published.decisions import Decision
+
+
+ONE_HOT_COLUMNS = 32
+"""Columns of a one-hot decision. Values that differ by a multiple of this share a column."""
+
+ONE_HOT_SCALE = 1.0
+"""The value of a one-hot column. The distance of two values is the square root of 2 times this."""
+
+
+class DecisionColumns:
+    """A decision without a metric: a compute location. Subclasses override it for other kinds."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """Values that the decision may have, given its values in some points.
+
+        By default, these are the seen values, because only replays can tell which others are legal.
+        ``seen``: of shape ``(points, length)``, with at least one point. Returns values of shape
+        ``(values, length)``.
+        """
+        return np.unique(seen, axis=0)
+
+    def width(self, length: int) -> int:
+        """The number of columns of ``encode`` for a decision of ``length`` integers."""
+        return ONE_HOT_COLUMNS
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Columns of shape ``(points, columns)`` for values of shape ``(points, length)``.
+
+        Each value has its own column: a location means another loop in every sketch, and the
+        difference of two locations does not measure how different their schedules are.
+        """
+        columns = np.zeros((len(values), ONE_HOT_COLUMNS))
+        columns[np.arange(len(values)), values[:, 0].astype(int) % ONE_HOT_COLUMNS] = ONE_HOT_SCALE
+        return columns
+
+
+class CategoricalColumns(DecisionColumns):
+    """A choice, which is also one-hot, but all its values are known."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """All indices."""
+        return np.arange(len(inst.attrs[0]))[:, None]
+
+
+class TileColumns(DecisionColumns):
+    """A factorization of a loop's extent."""
+
+    def values(self, inst: Any, seen: np.ndarray) -> np.ndarray:
+        """All factorizations; only the seen ones if other decisions determine the extent."""
+        extents = np.unique(seen.prod(axis=1))
+        if len(extents) > 1:
+            return np.unique(seen, axis=0)
+        return factorizations(int(extents[0]), seen.shape[1], int(inst.attrs[1]))
+
+    def width(self, length: int) -> int:
+        """The number of factors and of products that are neither a factor nor the extent."""
+        return max(1, 2 * length - 2)
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Base-2 logarithms of the factors, and of the products of the inner factors.
+
+        The products are the extents that a loop's body touches.
+        """
+        logarithms = np.log2(np.maximum(values, 1))
+        if values.shape[1] == 1:
+            return np.asarray(logarithms)
+        within = np.cumsum(logarithms[:, ::-1], axis=1)[:, ::-1]
+        return np.hstack([logarithms, within[:, 1:-1]])
+
+
+class ExtentColumns(DecisionColumns):
+    """A parallel extent: only replays can tell which other extents give another module."""
+
+    def width(self, length: int) -> int:
+        """One column."""
+        return 1
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """The base-2 logarithm."""
+        return np.asarray(np.log2(np.maximum(values, 1)))
+
+
+COLUMNS: Mapping[str, DecisionColumns] = {
+    "SamplePerfectTile": TileColumns(),
+    "SampleCategorical": CategoricalColumns(),
+    "SampleComputeLocation": DecisionColumns(),
+    "Annotate": ExtentColumns(),
+}
+"""The columns by name of the decision kind; see ``published.decision_kinds``."""
 
 
 class Encoding:
