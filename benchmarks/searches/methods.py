@@ -35,7 +35,7 @@ def _droplet(**options: Any) -> Callable[..., Any]:
     def make(draft: str | None = None, known: str | None = None, **prior: str) -> Any:
         from tvm_droplet_ms import DropletStrategy
         from tvm_droplet_ms.cost_model.draft import SymbolDraft
-        from tvm_droplet_ms.search_strategy.explorers.known import KnownExplorer
+        from tvm_droplet_ms.search_strategy.explorers.seeded import KnownExplorer
 
         given: dict[str, Any] = {"draft": SymbolDraft.from_file(draft)} if draft else {}
         if known:

@@ -27,7 +27,7 @@ from tvm_droplet_ms.bench.training import read_space, read_space_once
 from tvm_droplet_ms.cost_model.draft.draft_file import read_draft
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy
 
 NAMES = ("short", "middle", "long")
 

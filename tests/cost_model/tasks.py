@@ -12,7 +12,7 @@ from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy
 from tvm_droplet_ms.cost_model.training_data import MeasuredWorkload, target_text
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 

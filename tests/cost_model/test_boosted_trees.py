@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.cost_model.boosted_trees import Trees
-from tvm_droplet_ms.cost_model.throughput import relative_throughput
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy, relative_throughput
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(size=(600, 8))

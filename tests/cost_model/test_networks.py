@@ -16,8 +16,7 @@ from network_cases import TARGET, movements, pacm, tree_gru, trees
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import ModelFileError, PretrainedModel
 from tvm_droplet_ms.cost_model.boosted_trees import OBJECTIVES
-from tvm_droplet_ms.cost_model.throughput import relative_throughput
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy
+from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy, relative_throughput
 from tvm_droplet_papers.cost_models.dataflow import TOKEN_WIDTH, TOKENS
 from tvm_droplet_papers.cost_models.network_model import NetworkModel
 

@@ -14,8 +14,8 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.target import Target
 from tvm_droplet_ms.cost_model import ModelFileError, TransferModel, pretrained_model
+from tvm_droplet_ms.cost_model.found_by_name import find_prior
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
-from tvm_droplet_ms.cost_model.prior import find_prior
 
 
 def candidates() -> list[ms.MeasureCandidate]:

@@ -16,11 +16,10 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft import GpuLimits
-from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
-from tvm_droplet_ms.cost_model.draft.find import find_draft
+from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood, UnknownIndex
 from tvm_droplet_ms.cost_model.draft.gpu.gpu_launch import compile_launch
 from tvm_droplet_ms.cost_model.draft.gpu.gpu_limits import TaskLimits
-from tvm_droplet_ms.cost_model.draft.index_intervals import UnknownIndex
+from tvm_droplet_ms.cost_model.found_by_name import find_draft
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch

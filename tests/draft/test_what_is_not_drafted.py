@@ -15,8 +15,8 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
-from tvm_droplet_ms.cost_model.draft.find import find_draft
 from tvm_droplet_ms.cost_model.draft.skeleton import compile_skeleton
+from tvm_droplet_ms.cost_model.found_by_name import find_draft
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
 

@@ -16,8 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
-from tvm_droplet_ms.search_strategy.history import TaskHistory
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.published.candidates import valid_secs
 
 TARGET = Target({"kind": "llvm", "num-cores": 4})

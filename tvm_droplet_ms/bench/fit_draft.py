@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..compat import fast_tune_contexts
-from ..cost_model.draft.block_tree import NotUnderstood
+from ..cost_model.draft.block_tree import NotUnderstood, UnknownIndex
 from ..cost_model.draft.draft_file import fit_draft, write_draft
-from ..cost_model.draft.index_intervals import UnknownIndex
 from ..cost_model.draft.key_symbols import Key, KeySymbols, key_of
 from ..cost_model.draft.symbols import SYMBOLS
 from ..cost_model.throughput import relative_throughput

@@ -14,8 +14,8 @@ PIPELINE_NAME = "droplet_tuning"
 
 _GLOBAL_FUNCTIONS = {
     "tvm_droplet_ms.DropletStrategy": "tvm_droplet_ms.search_strategy.droplet",
-    "tvm_droplet_ms.find_draft": "tvm_droplet_ms.cost_model.draft.find",
-    "tvm_droplet_ms.find_prior": "tvm_droplet_ms.cost_model.prior",
+    "tvm_droplet_ms.find_draft": "tvm_droplet_ms.cost_model.found_by_name",
+    "tvm_droplet_ms.find_prior": "tvm_droplet_ms.cost_model.found_by_name",
     "tvm_droplet_ms.known_schedules": "tvm_droplet_ms.tuning.experience.shipped_schedules",
     "tvm_droplet_ms.roofline": "tvm_droplet_ms.session.roofline",
 }

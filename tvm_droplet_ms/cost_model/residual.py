@@ -9,8 +9,7 @@ import numpy as np
 from .boosted_trees import Objective, Trees
 from .kinds import MeasuredTask, Network
 from .pretrained_model import PretrainedModel
-from .throughput import relative_throughput
-from .training.ranking import pairwise_accuracy
+from .throughput import pairwise_accuracy, relative_throughput
 
 _ROUNDS = 60
 """Number of trees of the local part; few, because samples are few."""

@@ -17,8 +17,7 @@ from tvm.target import Target
 
 from ..compat.flags import check_flag
 from .boosted_trees import OBJECTIVES, Objective
-from .features.cached_features import CachedFeatures
-from .features.program_features import ProgramFeatures
+from .features.program_features import CachedFeatures, ProgramFeatures
 from .instruction_set import warn_of_others
 from .kinds import ADAPTATIONS, Adaptation, AdaptationName, MeasuredTask, network_kind
 from .model_file import ModelFileError

@@ -18,9 +18,8 @@ from ..design_space.dot_products.dot_intrinsics import register_dots
 from ..design_space.native_vectors import with_native_vectors
 from ..design_space.screening.executed_work import WorkLimit
 from ..design_space.sound_space import sound_schedules
-from .batch_size import growing_batch, least_batch
-from .candidates import ScreenedReplayer
-from .descents.surrogate import SurrogateDescent
+from .candidates import ScreenedReplayer, TaskHistory
+from .descents.surrogate import SurrogateDescent, growing_batch, least_batch
 from .design_spaces import EncodedSpaces
 from .drafting import DraftLike, LaunchMask, TaskDraft, check_draft, find_draft
 from .explorers import (
@@ -30,7 +29,6 @@ from .explorers import (
     RandomExplorer,
     SearchContext,
 )
-from .history import TaskHistory
 from .log import SearchLogger
 from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior

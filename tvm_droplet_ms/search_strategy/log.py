@@ -10,7 +10,7 @@ from typing import Literal
 
 from tvm.s_tir import Trace
 
-from .history import TaskHistory
+from .candidates import TaskHistory
 from .logger import logger
 from .published.candidates import mean
 from .published.search import Phase

@@ -8,16 +8,37 @@ from typing import Protocol
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from .decisions import describe, describe_change
+from .candidates import is_unmeasured
 from .explorers.base import ExplorerRun, SearchContext
-from .history import is_unmeasured
 from .log import SearchLogger
 from .published import search as published
 from .published.candidates import Measured, mean, valid_secs
-from .published.decisions import Sketch
+from .published.decisions import Decision, Sketch
 from .published.neighborhood import Point
 from .published.search import Batch, Phase, Search
 from .stopping import StopRule
+
+
+def describe(sketch: Sketch, point: Point) -> str:
+    """The decisions of a point: ``"SamplePerfectTile#7 [1, 4], ..."``."""
+    described = (f"{_name(one)} {list(one.value(point))}" for one in sketch.decisions)
+    return ", ".join(described) or "no decision"
+
+
+def describe_change(sketch: Sketch, before: Point, after: Point) -> str:
+    """The decisions that differ: ``"SamplePerfectTile#7 [1, 4] -> [2, 2]"``."""
+    changes = (
+        f"{_name(one)} {list(one.value(before))} -> {list(one.value(after))}"
+        for one in sketch.decisions
+        if one.value(before) != one.value(after)
+    )
+    return ", ".join(changes) or "no decision"
+
+
+def _name(decision: Decision) -> str:
+    """The kind of a decision, and the position of its instruction."""
+    return f"{decision.kind.name}#{decision.inst}"
+
 
 _DRAWN_FROM_EMPTY = 8
 """Number of random traces drawn from each design space to find out why all are rejected."""

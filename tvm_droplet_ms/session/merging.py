@@ -14,7 +14,7 @@ from tvm_ffi import structural_hash
 from tvm.ir import save_json
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ..search_strategy.history import is_unmeasured
+from ..search_strategy.candidates import is_unmeasured
 from ..search_strategy.published.candidates import valid_secs
 from .archive import replacing
 from .database import open_database, read_records

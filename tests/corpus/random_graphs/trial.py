@@ -24,7 +24,6 @@ from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.check.output_check import untouched

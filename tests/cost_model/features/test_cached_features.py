@@ -4,9 +4,8 @@
 import numpy as np
 from tasks import Task
 
-from tvm_droplet_ms.cost_model.features import cached_features
-from tvm_droplet_ms.cost_model.features.cached_features import CachedFeatures
-from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
+from tvm_droplet_ms.cost_model.features import program_features as cached_features
+from tvm_droplet_ms.cost_model.features.program_features import CachedFeatures, ProgramFeatures
 
 
 class Counting(ProgramFeatures):

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model.training.ranking import pairwise_accuracy, top_k_score
+from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy, top_k_score
 
 
 def counted(scores: np.ndarray, secs: np.ndarray) -> float:

@@ -25,7 +25,7 @@ from tvm_droplet_ms.design_space.sound_space import (
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
+from tvm_droplet_ms.search_strategy.known_schedules import TunedTask, nearest_points
 from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.tuning.kernel.call import module_of

@@ -14,9 +14,8 @@ from tvm import relax
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.model.kernels.fixed_layouts import FREE, keep_layouts
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.session.roofline import MachineRates
 from tvm_droplet_ms.tuning.compile.lowering import lower
 

@@ -13,13 +13,12 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.descents import surrogate
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.explorers import SearchContext
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.search_strategy.published.decisions import Prober, largest_parallel_extent
 from tvm_droplet_ms.search_strategy.stopping import StopRule
 

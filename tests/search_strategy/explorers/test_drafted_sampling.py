@@ -15,10 +15,9 @@ from conformance.workloads import LLVM, make_context
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import RandomExplorer
 from tvm_droplet_ms.search_strategy import drafting as strategy_draft
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.explorers.drafted_sampling import DraftedSampling
-from tvm_droplet_ms.search_strategy.history import TaskHistory
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import DraftedSampling
 
 
 class KnowsTheBowl:

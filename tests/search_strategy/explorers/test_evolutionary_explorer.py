@@ -10,9 +10,8 @@ from conformance.workloads import LLVM, make_context, matmul, tile_two
 
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.explorers.evolutionary import EvolutionaryExploration
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 
 
 class Proposes:

@@ -14,8 +14,12 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.search_strategy import KnownExplorer
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.known.known_schedules import find_schedules, write_schedules
-from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
+from tvm_droplet_ms.search_strategy.known_schedules import (
+    TunedTask,
+    find_schedules,
+    nearest_points,
+    write_schedules,
+)
 
 
 def known_tiles(*sizes):

@@ -13,7 +13,7 @@ from conformance.workloads import LLVM, make_context, matmul, tile_all, tile_two
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.search_strategy import RandomExplorer
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.explorers import (
     Explorer,
@@ -22,7 +22,6 @@ from tvm_droplet_ms.search_strategy.explorers import (
     SeededExplorer,
 )
 from tvm_droplet_ms.search_strategy.explorers.seeded import is_point_of
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 
 SEEDS = [(0, (4, 2, 2, 2, 1, 4, 4, 2, 8, 4)), (0, (1, 1, 1, 32, 32, 1, 1, 1, 32, 1))]
 

@@ -12,10 +12,10 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule, Trace
 from tvm.te import create_prim_func
-from tvm_droplet_ms.search_strategy.decisions import describe, describe_change
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PARALLEL
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch, largest_parallel_extent
 from tvm_droplet_ms.search_strategy.published.neighborhood import ChoiceAxis, OrderedAxis, TileAxis
+from tvm_droplet_ms.search_strategy.search import describe, describe_change
 
 EXTENTS = (257, 1, 1470, 8)
 MAX_INNERMOST = 16

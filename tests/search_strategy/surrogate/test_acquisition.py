@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tvm_droplet_ms.search_strategy.surrogate.acquisition import (
+from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import (
+    GaussianProcess,
+    Kernel,
     by_expected_improvement,
     expected_improvement,
 )
-from tvm_droplet_ms.search_strategy.surrogate.gaussian_process import GaussianProcess, Kernel
 
 KERNEL = Kernel(length=1.0, variance=1.0, noise=1e-4)
 

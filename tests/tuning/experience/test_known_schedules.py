@@ -14,12 +14,13 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.known.known_schedules import (
+from tvm_droplet_ms.search_strategy.known_schedules import (
+    TunedTask,
     find_schedules,
+    nearest_points,
     read_schedules,
     write_schedules,
 )
-from tvm_droplet_ms.search_strategy.known.tuned_task import TunedTask, nearest_points
 from tvm_droplet_ms.tuning.experience.shipped_schedules import best_schedules, main
 from tvm_droplet_ms.tuning.picks.pick_sampling import PickRequest, sample_pick
 

@@ -88,7 +88,7 @@ def _lines(directory: Path, *, repair: bool) -> Finding:
 
 
 def _database(directory: Path, *, repair: bool) -> Finding:
-    from ...search_strategy.history import is_unmeasured
+    from ...search_strategy.candidates import is_unmeasured
     from ...search_strategy.published.candidates import valid_secs
     from ...session.database import open_database, set_faulty_records_aside
 

@@ -26,9 +26,17 @@ from tvm.s_tir import Schedule
 from ...search_strategy.published.decisions import Sketch
 from ..features.loop_context import operations
 from .axis_origins import REDUCE, AxisOrigins, Region
-from .block_tree import Block, BlockTree, Loop, NotUnderstood, integer, read_blocks
+from .block_tree import (
+    Block,
+    BlockTree,
+    Loop,
+    NotUnderstood,
+    index_interval,
+    integer,
+    linear_coefficient,
+    read_blocks,
+)
 from .extents import Interval, Intervals, Node, Tape
-from .index_intervals import index_interval, linear_coefficient
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 from ...search_strategy.candidates import ScreenedReplayer
 from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.published.decision_kinds import COMPUTE_LOCATION
-from .block_tree import NotUnderstood
+from .block_tree import NotUnderstood, UnknownIndex
 from .draft_file import read_draft, shipped_draft
-from .index_intervals import UnknownIndex
 from .key_symbols import Key, KeySymbols, key_of
 
 MOST_KEYS = 64

@@ -12,8 +12,8 @@ from ...display.tables import align
 from ..boosted_trees import Objective
 from ..model_file import ModelKind
 from ..pretrained_model import PretrainedModel
+from ..throughput import pairwise_accuracy, top_k_score
 from ..training_data import MeasuredWorkload, TrainingDataError, select_target
-from .ranking import pairwise_accuracy, top_k_score
 
 _FOLDS = 5
 

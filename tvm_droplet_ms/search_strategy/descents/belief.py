@@ -9,8 +9,7 @@ import numpy as np
 
 from ..design_spaces import EncodedSpaces
 from ..published.decisions import SpacePoint
-from ..surrogate.acquisition import expected_improvement
-from ..surrogate.gaussian_process import Kriging, Prediction
+from ..surrogate.gaussian_process import Kriging, Prediction, expected_improvement
 from ..surrogate.trees import VectorTrees, out_of_fold
 
 LEAST_MEASURED = 16

@@ -7,8 +7,8 @@ from functools import singledispatch
 from math import prod
 
 from ...design_space.factorizations import factorizations
+from ..candidates import TaskHistory
 from ..design_spaces import EncodedSpaces
-from ..history import TaskHistory
 from ..published.candidates import Candidate, mean
 from ..published.decisions import Prober, SpacePoint
 from ..published.neighborhood import Axis, ChoiceAxis, Neighborhood, OrderedAxis, Point, TileAxis

@@ -3,9 +3,8 @@
 
 from .base import Explorer, ExplorerRun, SearchContext
 from .evolutionary import EvolutionaryExplorer
-from .known import KnownExplorer
 from .random_sampling import RandomExplorer
-from .seeded import SeededExplorer
+from .seeded import KnownExplorer, SeededExplorer
 
 __all__ = [
     "EvolutionaryExplorer",

@@ -12,10 +12,9 @@ from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.cost_model import CostModel
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ..candidates import ScreenedReplayer
+from ..candidates import ScreenedReplayer, TaskHistory
 from ..design_spaces import EncodedSpaces
 from ..drafting import TaskDraft
-from ..history import TaskHistory
 from ..prior import CostModelPrior
 from ..published import search as published
 from ..published.candidates import Candidate, Measured

@@ -28,7 +28,7 @@ from ...display.phases import followed_phases, quiet_tvm
 from ...display.state import shortened
 from ...measure import fast_measure
 from ...measure.allocation import GivenArguments
-from ...search_strategy.history import is_unmeasured
+from ...search_strategy.candidates import is_unmeasured
 from ...search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ...session.database import open_database, read_records
 from ...session.errors import last_line

@@ -26,7 +26,7 @@ from tvm.target import Target
 
 from ...measure.background import BackgroundRunner, PatientBuilder
 from ...measure.failures import is_machinery_failure
-from ...search_strategy.known.known_schedules import KnownLike
+from ...search_strategy.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.errors import last_line

@@ -17,12 +17,10 @@ from tvm.target import Target
 from ...design_space.native_vectors import with_native_vectors
 from ...design_space.screening.executed_work import WorkLimit
 from ...design_space.sound_space import sound_space
-from ...search_strategy.candidates import ScreenedReplayer
+from ...search_strategy.candidates import ScreenedReplayer, TaskHistory
 from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.explorers.random_sampling import RandomExploration
-from ...search_strategy.history import TaskHistory
-from ...search_strategy.known.known_schedules import KnownLike, find_schedules
-from ...search_strategy.known.tuned_task import nearest_points
+from ...search_strategy.known_schedules import KnownLike, find_schedules, nearest_points
 from ...search_strategy.logger import logger
 from ...search_strategy.prior import CostModelPrior
 from ...search_strategy.published.candidates import Candidate

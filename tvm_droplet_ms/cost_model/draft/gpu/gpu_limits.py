@@ -30,10 +30,8 @@ import numpy as np
 
 from ....search_strategy.candidates import ScreenedReplayer
 from ....search_strategy.design_spaces import EncodedSpaces
-from ..block_tree import NotUnderstood
-from ..index_intervals import UnknownIndex
-from .gpu_launch import compile_launch
-from .launch import Launch
+from ..block_tree import NotUnderstood, UnknownIndex
+from .gpu_launch import Launch, compile_launch
 
 _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
 """The attributes of a target, in the order of the parameters of :class:`GpuLimits`."""

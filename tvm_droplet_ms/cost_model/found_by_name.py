@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prior of a search: the cost model that it starts with.
+"""The prior and the draft that a search starts with.
 
-The search strategy calls the global function ``tvm_droplet_ms.find_prior``, so that it need not
+The search strategy calls the global functions of this file by their names, so that it need not
 import this package.
 """
 
@@ -12,6 +12,7 @@ import tvm_ffi
 if TYPE_CHECKING:
     from tvm.target import Target
 
+    from ..search_strategy.drafting import Draft
     from .transfer import TransferModel
 
 
@@ -33,3 +34,22 @@ def find_prior(prior: str, target: "Target") -> "TransferModel | None":
 
 
 tvm_ffi.register_global_func("tvm_droplet_ms.find_prior", find_prior, override=True)
+
+
+def find_draft(target: "Target") -> "Draft | None":
+    """Make the draft for a target.
+
+    ``target``: the target to tune for. For a CPU, the draft predicts the throughput of schedules.
+    For a GPU target with launch limits, it knows which schedules can be launched. Returns None for
+    other targets.
+    """
+    if target.kind.name == "llvm":
+        from .draft.symbol_draft import SymbolDraft
+
+        return SymbolDraft.from_file()
+    from .draft.gpu.gpu_limits import GpuLimits
+
+    return GpuLimits.of(target) if GpuLimits.are_told_by(target) else None
+
+
+tvm_ffi.register_global_func("tvm_droplet_ms.find_draft", find_draft, override=True)
