@@ -380,8 +380,8 @@ OWN_EDITS: Mapping[str, Sequence[Edit]] = {
         Edit("search", "descent: Descent\n", 'descent: "CoordinateDescent"\n'),
         Edit(
             "search",
-            "from .lifecycle import Budget\n",
-            "from .evolution import Evolution\nfrom .lifecycle import Budget\n",
+            "from .decisions import DesignSpaces, Prober\n",
+            "from .decisions import DesignSpaces, Prober\nfrom .evolution import Evolution\n",
         ),
         Edit(
             "search",

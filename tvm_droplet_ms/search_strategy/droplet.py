@@ -34,7 +34,6 @@ from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior
 from .published.decisions import Prober, largest_parallel_extent
 from .published.lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
-from .published.search import SearchRun
 from .published.strategy import DropletSearch
 from .search import TaskSearch
 from .stopping import Stop, StopRule, check_stop
@@ -47,9 +46,8 @@ EXPLORERS: Mapping[str, Callable[[], Explorer]] = {
 """Explorers with default options, by name."""
 
 EXPLORE_TRIALS = 8
-"""The default of ``explore_trials``, the best measured value. ``DropletStrategy.published()``
-explores for the paper's 300 trials. Without exploration, the descent reaches 0.030 less of the
-optimum after 16 trials (0.004 to 0.057; ten spaces, 20 seeds, 2026-11-21, commit 44774d6)."""
+"""The default of ``explore_trials``. ``DropletStrategy.published()`` explores for the paper's 300
+trials. What this and other numbers of the search gain: ``docs/results/choices.md``."""
 
 FIND_ROOFLINE = "tvm_droplet_ms.roofline"
 """The global function that returns the roofline of a workload for a target in seconds, or None.
@@ -139,7 +137,7 @@ class DropletStrategy(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._explorer.initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
+    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
         schedules = sound_schedules(args.design_spaces, task.mod, task.target, task.seed)
         traces = [schedule.trace for schedule in schedules]
         generator = random.Random(task.seed)
@@ -167,7 +165,7 @@ class DropletStrategy(StrategyLifecycle):
                 task.name,
             )
         rule = StopRule(self._stop, _roofline(task))
-        search = TaskSearch(
+        return TaskSearch(
             name=task.name,
             history=context.history,
             context=context,
@@ -183,7 +181,6 @@ class DropletStrategy(StrategyLifecycle):
             explore_trials=self._explore_trials,
             rule=rule,
         )
-        return SearchRun(search)
 
     def _make_prior(self, task: Task) -> CostModelPrior | None:
         model = find_prior(self._prior, task.target)

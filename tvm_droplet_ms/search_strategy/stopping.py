@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forecasts the gain of further trials, and decides when a search ends. Imports no TVM.
 
-The gain falls with the number of trials, and grows with the room above the roofline. Other features
-add nothing to the number of trials: the trials since the last gain, the last gain itself, the
-surrogate's expected improvement and the scatter of the best times. Relative to a constant forecast,
-the deviance is 0.71 to 0.72 with them, 0.71 with the trials alone, and 0.47 with the room (ten
-layers, each predicted from the nine others, four seeds, 2026-11-26).
+The gain falls with the number of trials, and grows with the room above the roofline.
 """
 
 import math
@@ -21,8 +17,8 @@ AHEAD = 32
 """Number of trials that a forecast covers."""
 
 LEAST_GAIN = 0.008
-"""The gain that "auto" stands for. It keeps 99.0% of the speed of 128 trials with half of the
-trials (as above; ``python training/forecast.py fit``)."""
+"""The gain that "auto" stands for: it keeps 99.0% of the speed of 128 trials with half of the
+trials (``python training/forecast.py fit``)."""
 
 GAIN, BY_TRIALS, BY_ROOM = 0.026, 1.00, 0.64
 """The forecast gain after 32 trials of a kernel with ``USUAL_ROOM``, the exponent of its fall with

@@ -15,8 +15,8 @@ from ..drafting import LatentDraft, Mask, Score, possible_points
 from ..explorers.base import SearchContext
 from ..published.candidates import Candidate, mean
 from ..published.decisions import Prober, SpacePoint
-from ..published.lifecycle import Budget, Task
-from ..published.search import Batch
+from ..published.lifecycle import Task
+from ..published.search import Batch, Budget
 from ..stopping import StopRule
 from ..surrogate.gaussian_process import by_expected_improvement
 from .belief import Belief
@@ -25,15 +25,11 @@ from .points import LocalMoves, TriedPoints
 MIN_BATCH = 4
 """The smallest batch of a surrogate descent. For a GPU, a batch also has at least one candidate per
 thread of the context: a candidate takes seconds to compile, in parallel with the others, and little
-time to run. With the times of an H200 (1.7 s to build a batch, 0.44 s to run a candidate), 64
-trials in batches of 16 take 37 s instead of 52 s. They reach 0.009 less of the optimum after 16
-trials (-0.001 to 0.021) and 0.001 less after 64 (-0.011 to 0.011; thirteen spaces, ten seeds,
-without prior and draft, 2026-11-26, commit 010a162)."""
+time to run."""
 
 BATCH_SHARE = 8
 """A batch of a surrogate descent has at most one candidate per this many measurements, so that the
-surrogate learns from each batch before it chooses the next. Large batches reach 0.024 less of the
-optimum after 16 trials (0.012 to 0.037; as above)."""
+surrogate learns from each batch before it chooses the next."""
 
 MAX_BATCH = 16
 """The largest batch of a surrogate descent."""
@@ -50,9 +46,7 @@ def growing_batch(history: TaskHistory, least: int, budget: Budget) -> int:
 
 
 RANDOM_POINTS = 100
-"""Number of random points of the whole space that are considered for a batch. Without them, a
-descent reaches 0.052 less of the optimum after 64 trials (0.040 to 0.064; ten spaces, 20 seeds,
-2026-11-21, commit 44774d6)."""
+"""Number of random points of the whole space that are considered for a batch."""
 
 MOST_DRAWS = 8
 """The most draws of ``RANDOM_POINTS`` points if a mask refuses some of them."""
@@ -63,15 +57,11 @@ DRAFTED_POINTS = 400
 DRAFTED, ASKED_STEPS, ASKED_RANDOM = 8, 2, 4
 """Numbers of points per batch that the prior is asked about: the points that a draft ranks first,
 steps from the best point, and random points. Each point costs a replay. Points of earlier batches
-are considered again. These numbers reach 0.950, 0.968 and 0.978 of the optimum after 16, 32 and 64
-trials, and four times as many points 0.952, 0.964 and 0.981 (ten spaces, 8 seeds, 2026-11-27).
-Proposing took half of the time in which a whole model was tuned."""
+are considered again."""
 
 ASK_UNTIL = 32
 """Number of measurements after which the prior is no longer asked, because asking takes time. Its
-predictions remain the mean. Asking longer gains 0.003 (standard error 0.003) of the optimum after
-64 trials, for three times the replays (ten spaces, 2026-11-23, commit baa801e), and makes ten
-layers 1.00 times as fast (0.97 to 1.04; two seeds, live, 2026-11-27)."""
+predictions remain the mean."""
 
 PARENTS = 16
 """Number of good points that drafted points are made from."""
@@ -98,16 +88,6 @@ class SurrogateDescent:
        changed and recombined.
     3. Take the points with the largest expected improvement, each as if the earlier ones had come
        out as predicted.
-
-    No other method gains significantly. A weighted classifier of the best quarter, as in Helion,
-    changes the result by -0.007, -0.002 and +0.007 of the optimum at 16, 32 and 64 trials in place
-    of the process, and by +0.001, -0.006 and +0.001 as a factor (eight spaces, six seeds,
-    2026-11-27). A set transformer trained on 31 other workloads reaches 0.94, 0.96 and 0.98 of the
-    optimum, and a Gaussian process in its place 0.95, 0.98 and 0.99 (48 workloads, three folds,
-    three seeds). If the prior chooses half of each batch among the 24 best points, kernels are 1.01
-    times as fast after 64 trials (0.98 to 1.05; ten layers, two seeds, live, 2026-11-27). If every
-    second batch comes from other sketches after 16 trials without a gain, kernels are 1.01 times as
-    fast at 64 and 128 trials (0.98 to 1.06 and 0.99 to 1.03; six layers, three seeds).
 
     ``batch_size``: the most candidates of the next batch.
     """

@@ -158,12 +158,7 @@ def is_point_of(spaces: EncodedSpaces, point: SpacePoint) -> bool:
 
 
 NEAREST = 3
-"""Number of known schedules that a task begins with. With the schedules of the package, eight
-layers are 1.08 times as fast after 8 trials (1.02 to 1.16), 1.05 after 16 (1.02 to 1.10) and 1.03
-after 32 (1.01 to 1.05; two seeds, 2026-11-26, ``docs/data/live_known.csv``). Two more schedules
-with a library's register tiles, the first of five by the prior, make a search 0.95, 0.92, 0.94 and
-0.92 times as fast after 8 to 64 trials (standard error 0.04; records of ten layers, two seeds,
-2026-11-27)."""
+"""Number of known schedules that a task begins with."""
 
 
 class KnownExplorer(SeededExplorer):

@@ -5,10 +5,10 @@ A kind says how a decision is read from a trace and written back, and which valu
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tvm.s_tir import Trace
 from tvm.s_tir.schedule import Instruction
@@ -27,13 +27,14 @@ class TraceParts(NamedTuple):
     decisions: dict[Instruction, Any]
 
 
-class LegalValues(Protocol):
-    """The legal values of one decision, ascending, which only a replay can find."""
+class LegalValues(NamedTuple):
+    """Finds the legal values of one decision, ascending, by replays.
 
-    def compute_locations(self) -> tuple[int, ...]: ...
+    ``parallel_extents``: the extents that give distinct modules.
+    """
 
-    def parallel_extents(self) -> tuple[int, ...]:
-        """The extents that give distinct modules."""
+    compute_locations: Callable[[], tuple[int, ...]]
+    parallel_extents: Callable[[], tuple[int, ...]]
 
 
 @dataclass(frozen=True)

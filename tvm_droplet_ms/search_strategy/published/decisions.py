@@ -171,9 +171,15 @@ class Prober:
         """The neighborhood of a replayed trace of a sketch."""
         with Profiler.timeit("Droplet/Replay"):
             locations = self.compute_locations(sketch, trace)
-        return sketch.neighborhood(
-            trace, lambda decision: _LegalValues(self, sketch, trace, decision, locations)
-        )
+
+        def legal_values(decision: Decision) -> LegalValues:
+            point = sketch.read(trace)
+            return LegalValues(
+                lambda: locations[decision.inst],
+                lambda: self.parallel_extents(sketch, trace, point, decision),
+            )
+
+        return sketch.neighborhood(trace, legal_values)
 
     def compute_locations(self, sketch: Sketch, trace: Trace) -> dict[int, tuple[int, ...]]:
         """The legal compute locations of each ``SampleComputeLocation``, by position.
@@ -222,24 +228,6 @@ class Prober:
             if found is not None:
                 distinct.setdefault(found, extent)
         return tuple(sorted(distinct.values()))
-
-
-@dataclass(frozen=True)
-class _LegalValues:
-    """The legal values of one decision of a replayed trace."""
-
-    prober: Prober
-    sketch: Sketch
-    trace: Trace
-    decision: Decision
-    locations: dict[int, tuple[int, ...]]
-
-    def compute_locations(self) -> tuple[int, ...]:
-        return self.locations[self.decision.inst]
-
-    def parallel_extents(self) -> tuple[int, ...]:
-        point = self.sketch.read(self.trace)
-        return self.prober.parallel_extents(self.sketch, self.trace, point, self.decision)
 
 
 def _bisect(module: Callable[[int], int | None], low: int, high: int) -> dict[int, int | None]:

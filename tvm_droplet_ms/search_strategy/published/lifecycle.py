@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifecycle of a search strategy: call-order checks and the trial budget."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
@@ -15,22 +15,10 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
 from tvm.target import Target
 
+from .search import Batch, Budget, Search
+
 if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule.cost_model import CostModel
-
-
-@dataclass
-class Budget:
-    """The trial limits of a task and of a batch, and the number of trials so far."""
-
-    max_trials: int
-    num_trials_per_iter: int
-    trials: int = 0
-
-    @property
-    def room(self) -> int:
-        """The most candidates that the next batch may have."""
-        return min(self.num_trials_per_iter, self.max_trials - self.trials)
 
 
 @dataclass(frozen=True)
@@ -58,26 +46,16 @@ class PreTuningArgs:
     cost_model: Optional["CostModel"]
 
 
-class TaskSearch(Protocol):
-    """The search of one run, from ``pre_tuning`` to ``post_tuning``."""
-
-    def propose(self) -> Sequence[MeasureCandidate]:
-        """The next batch, no larger than the budget's room; empty at the end of the search."""
-
-    def tell(
-        self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
-    ) -> None:
-        """Take the results of the last batch."""
-
-    def end(self) -> None:
-        """Release the resources of the search."""
-
-
 @dataclass
 class _Run:
-    search: TaskSearch
-    budget: Budget
-    pending: int = 0
+    """A search with its batches, which would be a reference cycle if the search held them.
+
+    ``batch``: the candidates whose results are missing.
+    """
+
+    search: Search
+    batches: Iterator[Batch]
+    batch: Batch = field(default_factory=list)
     finished: bool = False
 
 
@@ -96,7 +74,7 @@ class StrategyLifecycle(PySearchStrategy):
         super().__init__()
         self._run: _Run | None = None
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> TaskSearch:
+    def _begin(self, task: Task, args: PreTuningArgs) -> Search:
         """Make the search of a run."""
         raise NotImplementedError
 
@@ -129,7 +107,8 @@ class StrategyLifecycle(PySearchStrategy):
         check_at_least("num_trials_per_iter", num_trials_per_iter, 1)
         budget = Budget(int(max_trials), int(num_trials_per_iter))
         args = PreTuningArgs(budget, design_spaces, database, cost_model)
-        self._run = _Run(self._begin(self._task, args), budget)
+        search = self._begin(self._task, args)
+        self._run = _Run(search, search.batches())
 
     def post_tuning(self) -> None:
         """End the run and drop its state."""
@@ -142,35 +121,34 @@ class StrategyLifecycle(PySearchStrategy):
         None once the trials are spent or the search has ended.
         """
         run = self._running("generate_measure_candidates")
-        if run.pending:
+        if run.batch:
             raise ValueError(
                 f"{self._task.name}: generate_measure_candidates was called before the results of "
-                f"the last {run.pending} candidates; call notify_runner_results first"
+                f"the last {len(run.batch)} candidates; call notify_runner_results first"
             )
-        if run.finished or run.budget.room <= 0:
+        if run.finished or run.search.budget.room <= 0:
             return None
         with Profiler.timeit(f"{self._scope}/Generate"):
-            batch = list(run.search.propose())
-        run.pending = len(batch)
-        run.finished = not batch
-        return batch or None
+            run.batch = next(run.batches, [])
+            run.finished = not run.batch
+            return [candidate.measure_candidate() for candidate in run.batch] or None
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         """Take the results of the last batch, one for each of its candidates in their order."""
         run = self._running("notify_runner_results")
-        if not run.pending == len(measure_candidates) == len(results):
+        if not len(run.batch) == len(measure_candidates) == len(results):
             raise ValueError(
                 f"{self._task.name}: notify_runner_results was called with "
                 f"{len(measure_candidates)} candidates and {len(results)} results, expected "
-                f"{run.pending} of each"
+                f"{len(run.batch)} of each"
             )
-        if run.pending:
+        if run.batch:
             with Profiler.timeit(f"{self._scope}/Notify"):
-                run.search.tell(measure_candidates, list(results))
-        run.budget.trials += run.pending
-        run.pending = 0
+                run.search.tell(run.batch, list(results))
+        run.search.budget.trials += len(run.batch)
+        run.batch = []
 
     def _running(self, caller: str) -> _Run:
         if self._run is None:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
 from .candidates import Candidate, History, Replayer, mean, valid_secs
 from .coordinate_descent import Times, coordinate_descent
 from .decisions import DesignSpaces, Prober
-from .lifecycle import Budget
 from .neighborhood import Neighborhood, Point
 
 logger = logging.getLogger(__name__)
@@ -20,6 +18,20 @@ logger = logging.getLogger(__name__)
 Batch = list[Candidate]
 
 Phase = Literal["explore", "descend"]
+
+
+@dataclass
+class Budget:
+    """The trial limits of a task and of a batch, and the number of trials so far."""
+
+    max_trials: int
+    num_trials_per_iter: int
+    trials: int = 0
+
+    @property
+    def room(self) -> int:
+        """The most candidates that the next batch may have."""
+        return min(self.num_trials_per_iter, self.max_trials - self.trials)
 
 
 class Exploration(Protocol):
@@ -116,25 +128,6 @@ class Search:
     def end(self) -> None:
         """Release the resources of the search."""
         self.exploration.leave()
-
-
-class SearchRun:
-    """A search with its batches, which would be a reference cycle if the search held them."""
-
-    def __init__(self, search: Search) -> None:
-        self._search = search
-        self._batches = search.batches()
-        self._batch: Batch = []
-
-    def propose(self) -> list[MeasureCandidate]:
-        self._batch = next(self._batches, [])
-        return [candidate.measure_candidate() for candidate in self._batch]
-
-    def tell(self, _: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
-        self._search.tell(self._batch, results)
-
-    def end(self) -> None:
-        self._search.end()
 
 
 @dataclass

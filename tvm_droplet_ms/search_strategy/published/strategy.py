@@ -11,7 +11,7 @@ from .candidates import History, Replayer
 from .decisions import DesignSpaces, Prober, largest_parallel_extent
 from .evolution import Evolution
 from .lifecycle import PreTuningArgs, StrategyLifecycle, Task, check_at_least
-from .search import CoordinateDescent, Search, SearchRun
+from .search import CoordinateDescent, Search
 
 EXPLORE_TRIALS = 300
 """Number of exploration trials per task in the paper."""
@@ -73,7 +73,7 @@ class DropletSearch(StrategyLifecycle):
         super()._initialize_with_tune_context(context)
         self._evolution._initialize_with_tune_context(context)
 
-    def _begin(self, task: Task, args: PreTuningArgs) -> SearchRun:
+    def _begin(self, task: Task, args: PreTuningArgs) -> Search:
         traces = [schedule.trace for schedule in args.design_spaces]
         replayer = Replayer(task.mod, task.postprocs, random.Random(task.seed))
         history = History(task.mod, task.target)
@@ -88,7 +88,7 @@ class DropletSearch(StrategyLifecycle):
         # Not ``self``: its run would hold it, and no collector would see the cycle.
         largest, budget = self._descent_batch_size, args.budget
         half = max(1, budget.max_trials // 2)
-        search = Search(
+        return Search(
             name=task.name,
             history=history,
             budget=budget,
@@ -98,7 +98,6 @@ class DropletSearch(StrategyLifecycle):
             ),
             explore_trials=self._explore_trials or min(EXPLORE_TRIALS, half),
         )
-        return SearchRun(search)
 
     def clone(self) -> SearchStrategy:
         """A strategy of the same configuration, without state."""
