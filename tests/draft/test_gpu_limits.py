@@ -16,7 +16,7 @@ from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft import GpuLimits
-from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood, UnknownIndex
+from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.cost_model.draft.gpu.gpu_launch import compile_launch
 from tvm_droplet_ms.cost_model.draft.gpu.gpu_limits import TaskLimits
 from tvm_droplet_ms.cost_model.found_by_name import find_draft
@@ -73,7 +73,7 @@ def accepted_schedules(layer: Layer, draws: int) -> Counter[str]:
             if draw == 0:
                 try:
                     launch = compile_launch(sketch, schedule)
-                except (NotUnderstood, UnknownIndex):
+                except NotUnderstood:
                     counts["unknown"] += draws
             point = sketch.read(schedule.trace.simplified(remove_postproc=True))
             schedule.enter_postproc()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..compat import fast_tune_contexts
-from ..cost_model.draft.block_tree import NotUnderstood, UnknownIndex
+from ..cost_model.draft.block_tree import NotUnderstood
 from ..cost_model.draft.draft_file import fit_draft, write_draft
 from ..cost_model.draft.key_symbols import Key, KeySymbols, key_of
 from ..cost_model.draft.symbols import SYMBOLS
@@ -103,7 +103,7 @@ def drafted_space(path: Path) -> DraftedSpace:
         points = np.array([first[module].decisions for module in modules], dtype=np.int64)
         try:
             of_key = _key_symbols(design_space, sketch, tuple(points[0].tolist()))
-        except (NotUnderstood, UnknownIndex):
+        except NotUnderstood:
             continue
         symbols[modules] = of_key.of(points)
     return DraftedSpace(space.name, symbols, np.array(space.times))

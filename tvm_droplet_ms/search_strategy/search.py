@@ -3,15 +3,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tvm.s_tir import Trace
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .candidates import is_unmeasured
+from .descents.surrogate import SurrogateDescent
 from .explorers.base import ExplorerRun, SearchContext
 from .log import SearchLogger
-from .published import search as published
 from .published.candidates import Measured, mean, valid_secs
 from .published.decisions import Decision, Sketch
 from .published.neighborhood import Point
@@ -44,13 +43,6 @@ _DRAWN_FROM_EMPTY = 8
 """Number of random traces drawn from each design space to find out why all are rejected."""
 
 
-class SizedDescent(published.Descent, Protocol):
-    """Proposes batches from the best measured schedule."""
-
-    def batch_size(self) -> int:
-        """The most candidates of the next batch."""
-
-
 @dataclass
 class TaskSearch(Search):
     """The search of a task, which logs its progress and explores again if a descent finds nothing.
@@ -59,7 +51,7 @@ class TaskSearch(Search):
     """
 
     exploration: ExplorerRun
-    descent: SizedDescent
+    descent: SurrogateDescent
     context: SearchContext
     log: SearchLogger
     rule: StopRule

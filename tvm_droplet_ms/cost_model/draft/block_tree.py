@@ -105,15 +105,11 @@ def integer(value: Any) -> int:
     raise NotUnderstood(f"the extent {value}, which is not constant")
 
 
-class UnknownIndex(Exception):
-    """An index expression without a known interval."""
-
-
 def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Intervals) -> Interval:
     """The interval of an index whose axes vary independently.
 
     ``index``: a ``PrimExpr`` of a block's axes. ``axis``: gives the interval of an axis variable.
-    ``intervals``: does the arithmetic. Raises ``UnknownIndex`` for an unsupported expression, such
+    ``intervals``: does the arithmetic. Raises ``NotUnderstood`` for an unsupported expression, such
     as the load of a gather; the message names its kind.
     """
 
@@ -138,7 +134,7 @@ def index_interval(index: Any, axis: Callable[[Any], Interval], intervals: Inter
             return intervals.least(visit(expr.a), visit(expr.b))
         if isinstance(expr, tirx.Max):
             return intervals.greatest(visit(expr.a), visit(expr.b))
-        raise UnknownIndex(f"an index with {type(expr).__name__}")
+        raise NotUnderstood(f"an index with {type(expr).__name__}")
 
     return visit(index)
 
@@ -163,4 +159,4 @@ def linear_coefficient(index: Any, variable: Any) -> int:
 def _constant(expr: Any) -> int:
     if isinstance(expr, tirx.IntImm):
         return int(expr)
-    raise UnknownIndex(f"the product or quotient with {expr}")
+    raise NotUnderstood(f"the product or quotient with {expr}")

@@ -44,7 +44,7 @@ class KeySymbols:
     """The symbols of the points of one key.
 
     ``schedule``: a replayed schedule of the key, without postprocessors. Raises ``NotUnderstood``
-    or ``UnknownIndex`` if the loops of the key are not known to follow from its decisions.
+    if the loops of the key are not known to follow from its decisions.
     """
 
     sketch: Sketch

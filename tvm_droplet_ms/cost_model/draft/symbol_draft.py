@@ -11,7 +11,7 @@ import numpy as np
 from ...search_strategy.candidates import ScreenedReplayer
 from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.published.decision_kinds import COMPUTE_LOCATION
-from .block_tree import NotUnderstood, UnknownIndex
+from .block_tree import NotUnderstood
 from .draft_file import read_draft, shipped_draft
 from .key_symbols import Key, KeySymbols, key_of
 
@@ -126,7 +126,7 @@ class TaskSymbols:
                 continue
             try:
                 return KeySymbols(ours, schedule)
-            except (NotUnderstood, UnknownIndex) as error:
+            except NotUnderstood as error:
                 self._unknown[str(error)] += 1
                 return None
         self._unknown["compute locations that TVM does not keep"] += 1

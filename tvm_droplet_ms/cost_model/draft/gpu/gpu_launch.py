@@ -63,7 +63,7 @@ def compile_launch(sketch: Sketch, schedule: Schedule) -> Launch:
     """Read the threads and the shared memory of a sketch from one of its schedules.
 
     ``sketch``: the sketch of the schedule. ``schedule``: a replayed schedule, without
-    postprocessors. Raises ``NotUnderstood`` or ``UnknownIndex`` if the threads or the shared memory
+    postprocessors. Raises ``NotUnderstood`` if the threads or the shared memory
     are not known to follow from the decisions.
     """
     return _TraceReader(sketch, schedule).launch()

@@ -30,7 +30,7 @@ import numpy as np
 
 from ....search_strategy.candidates import ScreenedReplayer
 from ....search_strategy.design_spaces import EncodedSpaces
-from ..block_tree import NotUnderstood, UnknownIndex
+from ..block_tree import NotUnderstood
 from .gpu_launch import Launch, compile_launch
 
 _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
@@ -147,6 +147,6 @@ class TaskLimits:
         trace.apply_to_schedule(schedule, remove_postproc=True)
         try:
             return compile_launch(ours, schedule)
-        except (NotUnderstood, UnknownIndex) as error:
+        except NotUnderstood as error:
             self._reasons[sketch] = str(error)
             return None
