@@ -26,10 +26,9 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import PrefetchWeights, WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.explorers import EvolutionaryExplorer, RandomExplorer
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
-from tvm_droplet_ms.search_strategy.history import TaskHistory
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 SMALL_SEARCH = {"explore_trials": 2}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from ...search_strategy.history import is_unmeasured
+from ...search_strategy.candidates import is_unmeasured
 from ...search_strategy.published.candidates import mean, valid_secs
 
 
