@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm.target import Target
 
 from ..runtime.shapes import Bucket, Buckets
-from ..search_strategy.known.known_schedules import find_schedules, write_schedules
+from ..search_strategy.known_schedules import find_schedules, write_schedules
 from ..session.archive import replacing
 from ..session.database import open_database
 from ..session.errors import TooLateError

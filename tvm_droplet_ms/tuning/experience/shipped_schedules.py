@@ -21,8 +21,7 @@ from tvm.target import Target
 
 from ...cost_model.instruction_set import WIDEST, instruction_set
 from ...design_space.matrix_tiles.find_matrix import matrix_units
-from ...search_strategy.known.known_schedules import FIND_FILE, write_schedules
-from ...search_strategy.known.tuned_task import TunedTask
+from ...search_strategy.known_schedules import FIND_FILE, TunedTask, write_schedules
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.database import open_database
 

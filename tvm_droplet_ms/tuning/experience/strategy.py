@@ -14,8 +14,13 @@ from tvm.target import Target
 from ...search_strategy import DropletStrategy
 from ...search_strategy.design_spaces import EncodedSpaces
 from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
-from ...search_strategy.known.known_schedules import KnownLike, find_schedules
-from ...search_strategy.known.tuned_task import TunedTask, nearest_points, points_of_same_loops
+from ...search_strategy.known_schedules import (
+    KnownLike,
+    TunedTask,
+    find_schedules,
+    nearest_points,
+    points_of_same_loops,
+)
 from ...search_strategy.published.decisions import SpacePoint
 from ..picks.picks import FirstPicks
 from ..schedules import best_records
