@@ -15,7 +15,7 @@ from ...cost_model.training_data import target_text
 from ...measure.build import prepare_to_build
 from ...measure.pool import ThisProcess, WorkerPool, available_cpus
 from ...model.kernels.lowering_passes import register_schedule_rules
-from ...search_strategy.known.known_schedules import KnownLike, check_known
+from ...search_strategy.known_schedules import KnownLike, check_known
 from ...search_strategy.prior import PriorLike, check_prior, find_prior
 from .pick_sampling import PickRequest, sample_finalists, sample_pick
 from .picks import StoredPick
