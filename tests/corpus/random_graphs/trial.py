@@ -22,7 +22,7 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
-from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
+from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.session.errors import ModelError
 from tvm_droplet_ms.session.target import cpu_target
