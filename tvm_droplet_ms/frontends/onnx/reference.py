@@ -67,16 +67,15 @@ def onnx_runtime(
     if find_spec("onnxruntime") is None:
         return None, None
 
-    def session(source: str | bytes, *, literal: bool) -> Any:
-        if literal:
-            # Some int8 operators have no exact form; their usual form does not overflow.
-            with contextlib.suppress(Exception):
-                return open_session(source, threads, _LITERAL | _EXACT)
-        return open_session(source, threads, _LITERAL if literal else {})
-
     def load(source: onnx.ModelProto, path: str | None, literal: bool) -> Any:
-        open_session = functools.partial(session, literal=literal)
-        return open_session(path) if path else _from_memory(source, open_session)
+        def opened(source: str | bytes) -> Any:
+            if literal:
+                # Some int8 operators have no exact form; their usual form does not overflow.
+                with contextlib.suppress(Exception):
+                    return open_session(source, threads, _LITERAL | _EXACT)
+            return open_session(source, threads, _LITERAL if literal else {})
+
+        return opened(path) if path else _from_memory(source, opened)
 
     halves = half_types(model)
     makes_bytes = has_lower_levels(model)
