@@ -60,6 +60,15 @@ def intrinsics_that_are_parsed_quickly():
         yield
 
 
+@pytest.fixture
+def fast_contexts():
+    """Contexts import only their target's intrinsics."""
+    from tvm_droplet_ms.compat import fast_tune_contexts
+
+    with fast_tune_contexts():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def loggers_that_tvm_accepts():
     """Keep TVM's logger propagating; TVM switches that off in its first tuning run.

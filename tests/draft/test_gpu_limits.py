@@ -14,7 +14,6 @@ from tvm.s_tir import Schedule, Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft import GpuLimits
 from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.cost_model.draft.gpu.gpu_launch import compile_launch
@@ -35,10 +34,7 @@ PADDED = Layer(
 )
 
 
-@pytest.fixture(autouse=True)
-def _fast():
-    with fast_tune_contexts():
-        yield
+pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
 def context_of(layer: Layer, strategy: ms.SearchStrategy | str = "replay-trace") -> ms.TuneContext:

@@ -13,17 +13,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.cost_model.draft.block_tree import NotUnderstood
 from tvm_droplet_ms.cost_model.draft.skeleton import compile_skeleton
 from tvm_droplet_ms.cost_model.found_by_name import find_draft
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch
 
-
-@pytest.fixture(autouse=True)
-def _fast():
-    with fast_tune_contexts():
-        yield
+pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
 def module(outputs):

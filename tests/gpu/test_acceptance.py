@@ -19,10 +19,7 @@ LEAST = 0.95
 GPU, CPU = "nvidia/nvidia-h100", {"kind": "llvm", "num-cores": 4}
 
 
-@pytest.fixture(autouse=True)
-def _fast():
-    with fast_tune_contexts():
-        yield
+pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
 @pytest.mark.parametrize(

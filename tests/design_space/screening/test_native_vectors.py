@@ -13,7 +13,6 @@ from tvm.s_tir import Schedule, ScheduleError, Trace
 from tvm.s_tir.meta_schedule import TuneContext
 from tvm.target import Target
 from tvm.tirx import For, ForKind
-from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.native_vectors import (
     NativeVectors,
     native_lanes,
@@ -28,10 +27,7 @@ TARGET = Target({"kind": "llvm", "num-cores": 1})
 ROWS, COLUMNS, INNER = 16, 24, 32
 
 
-@pytest.fixture(autouse=True)
-def _fast():
-    with fast_tune_contexts():
-        yield
+pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
 def product(columns: int = COLUMNS) -> tvm.IRModule:

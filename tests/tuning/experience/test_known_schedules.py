@@ -12,7 +12,6 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
-from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.known_schedules import (
     TunedTask,
@@ -119,10 +118,7 @@ def test_nearest_of_known_schedules_come_first_and_keep_inner_tiles():
     assert nearest_points([], new, 3) == []
 
 
-@pytest.fixture(autouse=True)
-def _fast_start():
-    with fast_tune_contexts():
-        yield
+pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
 @derived_object
