@@ -3,7 +3,7 @@
 
 import pytest
 
-from .replay import STRATEGIES, Case
+from .strategies import STRATEGIES, Case
 
 
 @pytest.fixture(params=STRATEGIES, ids=lambda case: case.name)

@@ -5,7 +5,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from .driving import drive
 from .objectives import Noisy, rugged, timed
-from .replay import STRATEGIES, make_droplet
+from .strategies import STRATEGIES, make_droplet
 from .workloads import Chance, make_context, tile_and_annotate
 
 

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from .driving import drive
 from .objectives import rugged, timed
-from .replay import make_droplet
+from .strategies import make_droplet
 from .watching import follow
 from .workloads import matmul
 

@@ -24,7 +24,7 @@ from tvm_droplet_ms import open_database
 
 from .driving import FixedModel, drive
 from .objectives import Decisions, bowl, decisions_of, fail, rugged, sometimes, spread, timed
-from .replay import make_droplet, make_evolution
+from .strategies import make_droplet, make_evolution
 from .test_spaces import is_narrow
 from .watching import follow
 from .workloads import LLVM, OTHER_LLVM, Reject, make_context, matmul, tile_two

@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .driving import Drive, drive
 from .objectives import Decisions, bowl, decisions_of, rugged, spread, timed
-from .replay import make_droplet
+from .strategies import make_droplet
 from .watching import follow
 from .workloads import Reject, make_context, tile_two
 

@@ -12,7 +12,7 @@ from tvm_droplet_ms.search_strategy import EvolutionaryExplorer
 
 from .driving import FixedModel, drive
 from .objectives import bowl, timed
-from .replay import DROPLET, make_droplet
+from .strategies import DROPLET, make_droplet
 from .workloads import make_context
 
 ERRORS = (ValueError, InternalError)

@@ -9,7 +9,7 @@ from tvm_droplet_ms import DropletStrategy
 
 from .driving import FixedModel, drive
 from .objectives import Noisy, bowl, rugged, spread, timed
-from .replay import make_published_droplet
+from .strategies import make_published_droplet
 from .test_descent import assert_optimum, neighbors
 from .workloads import make_context, tile_and_annotate
 

@@ -8,7 +8,7 @@ from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
 
 from .driving import FixedModel, drive
 from .objectives import rugged, timed
-from .replay import SMALL_EVOLUTION, make_droplet
+from .strategies import SMALL_EVOLUTION, make_droplet
 from .workloads import make_context
 
 EXPLORERS = {

@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from .driving import FixedModel, MadeUpFuture
-from .replay import make_droplet
+from .strategies import make_droplet
 from .watching import follow
 from .workloads import make_context, matmul, sample_nothing, tile_all, tile_two
 

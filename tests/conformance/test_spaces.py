@@ -13,7 +13,7 @@ from tvm_droplet_ms.search_strategy.explorers import SeededExplorer
 
 from .driving import drive
 from .objectives import bowl, constant, decisions_of, rugged, timed
-from .replay import SMALL_EVOLUTION, make_droplet, make_informed_droplet
+from .strategies import SMALL_EVOLUTION, make_droplet, make_informed_droplet
 from .watching import follow
 from .workloads import (
     LLVM,

@@ -21,7 +21,7 @@ from .objectives import (
     spread,
     timed,
 )
-from .replay import make_droplet
+from .strategies import make_droplet
 from .watching import follow
 from .workloads import make_context
 

@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from .driving import drive
 from .objectives import bowl, goes_wrong, rugged, sometimes, timed
-from .replay import make_droplet
+from .strategies import make_droplet
 from .watching import follow
 from .workloads import LLVM, make_context, matmul, tile_two
 
