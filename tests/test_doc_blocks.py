@@ -2,7 +2,6 @@
 """The code in ``docs/`` runs as copied, and its commands take their options."""
 
 import argparse
-import os
 import re
 import runpy
 import shlex
@@ -51,25 +50,24 @@ def test_programs_are_found_and_most_are_run():
     assert len(RUN) >= 3
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_the_cpp_program_builds_and_runs(tmp_path: Path):
-    page = ROOT / "docs" / "models.md"
-    (build,) = [block for block in blocks(page, "bash") if "g++" in block.text]
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
+def test_the_network_of_the_readme_runs_in_cpp(tmp_path: Path):
     (network,) = [b for b in blocks(PAGES[0], "python") if "network.so" in b.text]
     run_program(network.text, tmp_path)
-    shutil.copy(ROOT / "examples" / "run_model.cc", tmp_path)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    ran = subprocess.run(
-        ["bash", "-euc", build.text],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
+    bundle = tmp_path / "served"
+    assert cli.main(["bundle", str(tmp_path / "network.so"), "--out", str(bundle)]) == 0
+    build = re.search(r"`(cmake .* build/main) ", (bundle / "README.md").read_text())
+    assert build is not None
+    done = subprocess.run(
+        ["bash", "-euc", f"{build[1]} 1x784"],
+        cwd=bundle,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert ran.returncode == 0, ran.stderr
-    # All weights, biases and inputs are 1.
-    assert float(ran.stdout) == (784 + 1) * 256 + 1
+    assert done.returncode == 0, done.stderr
+    # All weights and biases are 1, all inputs 0.
+    assert done.stdout.splitlines()[-1] == f"10 numbers, the first is {256 + 1}"
 
 
 class Parsed(Exception):

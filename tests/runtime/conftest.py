@@ -91,7 +91,7 @@ def bucket_library(build: Build) -> Path:
         [((2, 8), "float32")],
         buckets=buckets,
         functions=("main", "main_1"),
-        pads=True,
+        why_not_padded="",
     )
     functions = {"main": ([((2, 16), "float32")], dense), "main_1": ([((4, 16), "float32")], dense)}
     return build(functions, info)

@@ -25,7 +25,7 @@ def test_written_and_read_and_replaced(dense_library: Path, tmp_path: Path) -> N
         buckets=Buckets((Bucket(((1, 16),), ((1, 8),)), Bucket(((2, 16),), ((2, 8),)))),
         functions=("main", "main_1"),
         threads=2,
-        pads=True,
+        why_not_padded="",
         written=(0,),
         aliases=None,
         cpu_flags=("avx2",),

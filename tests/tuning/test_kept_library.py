@@ -21,7 +21,7 @@ class Executable:
     def __init__(self, name, secs):
         self.name, self.secs = name, secs
 
-    def export(self, path):
+    def export(self, path, info):
         path.write_text(self.name)
 
 
@@ -44,6 +44,7 @@ def test_a_faster_one_stays(lost, kept_secs, is_right, expected, tmp_path, monke
     run = ModelTuning.__new__(ModelTuning)
     run._context, run._shape, run._library = RunContext(TARGET, 1, tmp_path), None, library
     run._agreement = SimpleNamespace(agrees=lambda one: is_right)
+    run._info = lambda one: one.name
     run._latency = lambda one, runs: SimpleNamespace(median=one.secs)
     run._keep(Executable("new", 2.0), SimpleNamespace(lost=lost))
     assert library.read_text() == expected

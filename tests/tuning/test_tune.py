@@ -15,6 +15,7 @@ from tvm_ffi import structural_hash
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm_droplet_ms.runtime import InferenceSession
 from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
 from tvm_droplet_ms.tuning.agreement import Agreement
@@ -131,8 +132,22 @@ class TestTune:
         assert {row.name: (row.schedule, row.trials) for row in again.kernels} == origin
         np.testing.assert_allclose(again(image), expected, rtol=1e-4, atol=1e-4)
 
+    def test_the_exported_library_is_a_session(self, tuned, image, expected, tmp_path):
+        tuned.export(tmp_path / "model.so")
+        session = InferenceSession(tmp_path / "model.so")
+        (given,), (result,) = session.get_inputs(), session.get_outputs()
+        assert (given.name, given.type, given.shape) == (
+            "image",
+            "tensor(float)",
+            list(image.shape),
+        )
+        (found,) = session.run(None, {"image": image})
+        assert list(found.shape) == result.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        assert session.info.threads == 1 and "llvm" in session.info.target
+
     def test_inputs_are_checked(self, tuned, image):
-        with pytest.raises(ModelError, match=r"'image' has the shape \(1, 3, 12\): .* \(1, 3, 12"):
+        with pytest.raises(ModelError, match=r"shapes image \(1, 3, 12\): .* image \(1, 3, 12"):
             tuned(image[:, :, :, 0])
         with pytest.raises(ModelError, match="expected image"):
             tuned()

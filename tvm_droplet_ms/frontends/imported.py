@@ -115,6 +115,7 @@ class ImportedModel:
     - ``original``: the module to run as that reference, if the import is of a simplified model.
     - ``notes``: notes on the import for the user, one sentence each.
     - ``locate``: finds the node where the import differs from the reference.
+    - ``output_names``: the names of the outputs, if the model has them.
     """
 
     mod: IRModule
@@ -124,6 +125,7 @@ class ImportedModel:
     notes: tuple[str, ...] = ()
     locate: Locate | None = None
     identity: ModelIdentity | None = None
+    output_names: tuple[str, ...] = ()
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:

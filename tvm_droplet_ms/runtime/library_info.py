@@ -64,9 +64,9 @@ class LibraryInfo:
         The library's function for each of the shapes.
     threads : int
         The number of threads tuned for.
-    pads : bool
-        Whether inputs of other extents may be padded with zeros to the next shape, and the outputs
-        cut back.
+    why_not_padded : str
+        Why inputs of other extents are refused; "" if they are padded with zeros to the next shape,
+        and the outputs cut back.
     written : tuple[int, ...]
         The inputs that the functions change.
     aliases : tuple[tuple[int, int | None], ...] | None
@@ -75,7 +75,7 @@ class LibraryInfo:
     cpu_flags : tuple[str, ...]
         The flags of ``/proc/cpuinfo`` that the code needs.
     target : str
-        TVM's target as JSON.
+        TVM's target as text.
     versions : Mapping[str, str]
         The version of each package that made the library.
     """
@@ -87,7 +87,7 @@ class LibraryInfo:
     buckets: Buckets
     functions: tuple[str, ...] = ("main",)
     threads: int = 1
-    pads: bool = False
+    why_not_padded: str = "it has one shape"
     written: tuple[int, ...] = ()
     aliases: tuple[tuple[int, int | None], ...] | None = None
     cpu_flags: tuple[str, ...] = ()

@@ -264,7 +264,8 @@ class InferenceSession:
             return found
 
     def _call_padded(self, values: list[Any], shapes: Shapes) -> list[Any]:
-        number = self.info.buckets.find(tuple(map(tuple, shapes)), pads=self.info.pads)
+        given, pads = tuple(map(tuple, shapes)), not self.info.why_not_padded
+        number = self.info.buckets.find(given, pads=pads)
         if number is None:
             raise SessionError(self._wrong_shapes(shapes))
         bucket = self.info.buckets.buckets[number]
@@ -274,7 +275,7 @@ class InferenceSession:
         output = entry.function(*[slot.load(array, keeps=False) for slot, array in loads])
         pairs = zip(self._converters, _flat(output), strict=True)
         outputs = [convert(tensor) for convert, tensor in pairs]
-        return cut(outputs, self._cuts, tuple(map(tuple, shapes)))
+        return cut(outputs, self._cuts, given)
 
     def _wrong_names(self, given: Iterable[str]) -> SessionError:
         return SessionError(
@@ -291,7 +292,10 @@ class InferenceSession:
 
     def _wrong_shapes(self, shapes: Shapes) -> str:
         tuned = "; or ".join(self._shown(each.inputs) for each in self.info.buckets.buckets)
-        return f"the inputs have the shapes {self._shown(shapes)}: the model was tuned for {tuned}"
+        found = f"the inputs have the shapes {self._shown(shapes)}: the model was tuned for {tuned}"
+        if len(self.info.functions) == 1:
+            return found
+        return f"{found}; {self.info.why_not_padded or 'none of these holds them'}"
 
     def _shown(self, shapes: Shapes) -> str:
         pairs = zip(self._input_names, shapes, strict=True)

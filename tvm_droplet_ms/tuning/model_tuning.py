@@ -14,6 +14,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
 from ..model.kernels.lowering_passes import register_schedule_rules
+from ..runtime.library_info import LibraryInfo
 from ..search_strategy.stopping import Stop
 from ..session.database import open_database
 from ..session.errors import RoundingError, TooLateError, last_line
@@ -33,6 +34,7 @@ from .budget.ending import (
 from .check.output_check import OutputCheck
 from .choices import ROUNDS, faster_inside, with_winograd
 from .compile.compiled_model import CompiledModel
+from .compile.description import describe
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
@@ -284,7 +286,7 @@ class ModelTuning:
                 self._context.note(note)
             return time.monotonic() - start
         with self._context.phases("export"):
-            compiled.export(self._library)
+            compiled.export(self._library, self._info(compiled))
             if self._shape is not None and compiled.linked is not None:
                 self._shape.keep(compiled.linked)
         return time.monotonic() - start
@@ -339,8 +341,13 @@ class ModelTuning:
             schedules=schedules_as_python(kernels),
             secs_of=dict(self._context.phases.secs),
             work_dir=self._context.directory,
+            info=self._info(last),
             notes=tuple(self._context.notes),
         )
+
+    def _info(self, compiled: CompiledModel) -> LibraryInfo:
+        inputs, context = self._check.inputs[0], self._context
+        return describe(compiled, self._imported, inputs, context.target, context.threads)
 
     def _latency(self, compiled: CompiledModel, runs: int) -> Latency:
         timer = compiled.timer(self._check.inputs[0])

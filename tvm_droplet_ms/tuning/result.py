@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 from tvm.target import Target
 
 from ..frontends.imported import Arrays, InputSpec
+from ..runtime import InferenceSession, SessionError
+from ..runtime.library_info import LibraryInfo
 from ..session.errors import ModelError, first_line
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
@@ -117,6 +120,8 @@ class TuneResult:
         Seconds of the run's parts.
     work_dir : Path
         Directory of the database and the executable. Another call with it continues the tuning.
+    info : LibraryInfo
+        The description of the library: names, types and shapes of inputs and outputs.
     notes : tuple[str, ...]
         Notes for the user, such as kernels without a schedule or schedules dropped for a mismatch.
     """
@@ -135,6 +140,7 @@ class TuneResult:
     schedules: Mapping[str, str]
     secs_of: Mapping[str, float]
     work_dir: Path
+    info: LibraryInfo
     notes: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -167,18 +173,23 @@ class TuneResult:
         if there are several. Raises ``ModelError`` if an input is missing or unknown, or the model
         was not tuned for the shape of one.
         """
-        outputs = self._run(in_order([spec.name for spec in self.inputs], arrays, named))
-        return outputs[0] if len(outputs) == 1 else outputs
+        given = in_order([spec.name for spec in self.inputs], arrays, named)
+        try:
+            outputs = self.session(typed(self.inputs, given))
+        except SessionError as error:
+            raise ModelError(str(error)) from error
+        found: np.ndarray | Arrays = outputs[0] if len(outputs) == 1 else outputs
+        return found
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable as a shared library, for ``tvm.runtime.load_module(path)``.
+        """Write the executable as a shared library, for ``InferenceSession(path)``.
 
         Parameters
         ----------
         path : str | os.PathLike[str]
             The file, such as ``model.so``. It appears only when it is complete.
         """
-        self.compiled.export(path)
+        self.compiled.export(path, self.info)
 
     def schedule(self, kernel: str) -> str:
         """Return the schedule of a kernel as replayable Python.
@@ -257,20 +268,20 @@ class TuneResult:
         secs = time_in_alternation(timers, rounds, rests=self.threads > 1)
         return {name: Latency(tuple(runs)) for name, runs in secs.items()}
 
-    def _run(self, given: Sequence[np.ndarray]) -> Arrays:
-        for spec, array in zip(self.inputs, given, strict=True):
-            if tuple(np.shape(array)) != spec.shape:
-                raise ModelError(
-                    f"input {spec.name!r} has the shape {np.shape(array)}: the model was tuned for "
-                    f"{spec.shape}"
-                )
-        return self.compiled(typed(self.inputs, given))
+    @cached_property
+    def session(self) -> InferenceSession:
+        """The model as an ``InferenceSession``, which `result` calls."""
+        return InferenceSession.of_module(self.executable.mod, self.info, self.threads)
 
 
-def typed(inputs: Sequence[InputSpec], given: Sequence[np.ndarray]) -> Arrays:
-    """Convert values of inputs to their types."""
-    pairs = zip(inputs, given, strict=True)
-    return [np.asarray(array, dtype=spec.dtype) for spec, array in pairs]
+def typed(inputs: Sequence[InputSpec], given: Sequence[Any]) -> list[Any]:
+    """Convert values of inputs to their types, but for tensors of other libraries."""
+    return [
+        value
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic)
+        else np.asarray(value, dtype=spec.dtype)
+        for spec, value in zip(inputs, given, strict=True)
+    ]
 
 
 def in_order(

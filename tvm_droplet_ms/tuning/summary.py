@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..display.tables import align, format_profile, shown_share
+from .compile.description import entry_name
 from .result import Latency, TuneResult
-from .several_shapes.joined_model import entry_name
 
 MOST_ROWS = 12
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tvm.target import Target
 
-from ..runtime.shapes import Bucket, Buckets
+from ..runtime.library_info import append_info
 from ..search_strategy.known_schedules import find_schedules, write_schedules
 from ..session.archive import replacing
 from ..session.database import open_database
@@ -17,13 +17,14 @@ from ..session.errors import TooLateError
 from ..session.stop import StopRequest
 from ..session.work_dir import EXECUTABLE
 from .compile.compiled_model import CompiledModel
+from .compile.description import entry_name, join_infos
 from .compile.linked_model import LinkedModel
 from .experience.shipped_schedules import best_schedules
 from .model_tuning import ModelOptions, ReadModel, tune_model
 from .picks.pick_workers import WarmStart
 from .result import TuneResult
 from .several_shapes.bucket_options import BucketOptions, ModelSource
-from .several_shapes.joined_model import OneShape, entry_name, join
+from .several_shapes.joined_model import OneShape, join
 from .several_shapes.padding_check import PADDED, REFUSED, why_not_padded
 from .several_shapes.shapes_result import ShapesResult
 from .several_shapes.weight_layouts import WeightLayouts
@@ -83,26 +84,21 @@ def tune_shapes(
             warm_start = _with_schedules(warm_start, directory, target, folder / f"{number}.jsonl")
         results, models = zip(*(found[number] for number in range(len(buckets))), strict=True)
         results = _joined(results, models, folder, directory, target)
-        shapes = Buckets(
-            tuple(
-                Bucket(
-                    tuple(spec.shape for spec in result.inputs),
-                    tuple(array.shape for array in result.check.expected[0]),
-                )
-                for result in results
-            )
-        )
+        info = results[0].info
         reason = why_not_padded(
-            results, shapes, buckets, source, options.tolerance, context.seed, request
+            results, info.buckets, buckets, source, options.tolerance, context.seed, request
         )
+        info = replace(info, why_not_padded=reason)
+        append_info(directory / EXECUTABLE, info)
     first = {field.name: getattr(results[0], field.name) for field in fields(TuneResult)}
     note = REFUSED + reason if reason else PADDED
     logger.info("%s", note)
     notes = dict.fromkeys(each for result in results for each in result.notes)
     first |= {"trials": sum(result.trials for result in results), "notes": (*notes, note)}
+    first["info"] = info
     if request.is_asked:
         first["why_ended"] = "interrupt"
-    return ShapesResult(**first, of_shapes=results, buckets=shapes, why_not_padded=reason)
+    return ShapesResult(**first, of_shapes=results)
 
 
 def _with_schedules(
@@ -122,11 +118,13 @@ def _joined(
     target: Target,
 ) -> tuple[TuneResult, ...]:
     """Write one library for all shapes; return the results, which run it."""
+    info = join_infos([result.info for result in results])
     with replacing(directory / EXECUTABLE) as partial:
         join(models, folder, target).write(partial)
+        append_info(partial, info)
     library = CompiledModel.load(directory / EXECUTABLE)
     found = tuple(
-        replace(result, compiled=library.entry(entry_name(number)))
+        replace(result, compiled=library.entry(entry_name(number)), info=info)
         for number, result in enumerate(results)
     )
     for result in found:

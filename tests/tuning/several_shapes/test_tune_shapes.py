@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm
 from tvm import relax
+from tvm_droplet_ms.runtime import InferenceSession, SessionError
 from tvm_droplet_ms.tuning import ModelError, tune
 from tvm_droplet_ms.tuning.several_shapes import weight_layouts
 from tvm_droplet_ms.tuning.summary import summary
@@ -91,10 +92,20 @@ def test_each_shape_has_an_entry_in_the_library(tuned):
     assert not list(tuned.work_dir.glob("shape_*"))
 
 
+def test_a_session_takes_each_shape_and_those_between(tuned):
+    session = InferenceSession(tuned.work_dir / "model.so")
+    assert session.get_inputs()[0].shape == [None, 256]
+    for count in (2, 5, 8, 32):
+        (found,) = session.run(None, {"x": rows(count)})
+        np.testing.assert_allclose(found, softmax(rows(count), -1), rtol=1e-4, atol=1e-6)
+    with pytest.raises(SessionError, match=r"x \(33, 256\): .*; none of these holds them"):
+        session.run(None, {"x": rows(33)})
+
+
 def test_what_no_shape_holds_is_refused_in_words(tuned):
     with pytest.raises(
         ModelError,
-        match=r"shapes x \(33, 256\), and the model was tuned for x .*: none of these holds them",
+        match=r"shapes x \(33, 256\): the model was tuned for x .*; none of these holds them",
     ):
         tuned(rows(33))
     with pytest.raises(ModelError, match="2 inputs by position"):

@@ -119,7 +119,13 @@ def import_onnx(
     specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
     locate = partial(first_different_node, simplified.model, list(bound), load)
     return ImportedModel(
-        mod, tuple(specs), reference, original, notes, locate if reference else None
+        mod,
+        tuple(specs),
+        reference,
+        original,
+        notes,
+        locate if reference else None,
+        output_names=tuple(outputs),
     )
 
 

@@ -20,6 +20,7 @@ from ...compat.quiet import without_lines
 from ...frontends.imported import Arrays
 from ...model.bindings import NUMPY_TYPES
 from ...runtime.library_file import LibraryFile
+from ...runtime.library_info import LibraryInfo, append_info
 from ...session.archive import replacing
 from .linked_model import LinkedModel
 
@@ -95,13 +96,40 @@ class CompiledModel:
 
         return run
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable as a shared library. The file appears only when complete."""
+    def output_memory(
+        self, inputs: Sequence[np.ndarray]
+    ) -> tuple[list[tuple[tuple[int, ...], str]], tuple[tuple[int, int | None], ...]]:
+        """Run the model twice to see where its outputs lie.
+
+        Returns the shape and type of each output, and the outputs whose memory is that of an
+        input, with the input's index, or of a constant or an earlier output, with None.
+        """
+        tensors = _tensors(inputs)
+        sources = {tensor.data_ptr(): place for place, tensor in enumerate(tensors)}
+        # The first outputs are kept, so that their memory is not used again.
+        first, second = (flat_tensors(self._main(*tensors)) for _ in range(2))
+        aliases: list[tuple[int, int | None]] = []
+        seen: set[int] = set()
+        for place, (one, other) in enumerate(zip(first, second, strict=True)):
+            address = one.data_ptr()
+            if address == other.data_ptr() or address in seen:
+                aliases.append((place, sources.get(address)))
+            seen.add(address)
+        kinds = [(tuple(int(n) for n in each.shape), str(each.dtype)) for each in first]
+        return kinds, tuple(aliases)
+
+    def export(self, path: str | os.PathLike[str], info: LibraryInfo | None = None) -> None:
+        """Write the executable as a shared library. The file appears only when complete.
+
+        ``info``: the description to write into it; None for that of the library it came from.
+        """
         with replacing(path) as partial:
             if self.linked is not None:
                 self.linked.write(partial)
             else:
                 self._library.copy(partial)
+            if info is not None:
+                append_info(partial, info)
 
     def kernel_secs(self, inputs: Sequence[np.ndarray], runs: int) -> dict[str, list[float]]:
         """Return the total seconds of each function in each run, after a warm-up run."""
@@ -196,10 +224,16 @@ def _tensor(array: np.ndarray) -> tvm.runtime.Tensor:
     return tvm_ffi.from_dlpack(copied)
 
 
+def flat_tensors(output: Any) -> list[tvm.runtime.Tensor]:
+    """The tensors of nested tuples of outputs, in order."""
+    if isinstance(output, tvm.runtime.Tensor):
+        return [output]
+    return [tensor for part in output for tensor in flat_tensors(part)]
+
+
 def _arrays(output: Any) -> Arrays:
-    if not isinstance(output, tvm.runtime.Tensor):
-        return [array for part in output for array in _arrays(part)]
-    if output.dtype not in NUMPY_TYPES:
-        return [output.numpy()]
     # ``Tensor.numpy`` takes 14 us. The tensor itself may be an input, or a constant.
-    return [np.from_dlpack(output).copy()]
+    return [
+        np.from_dlpack(tensor).copy() if tensor.dtype in NUMPY_TYPES else tensor.numpy()
+        for tensor in flat_tensors(output)
+    ]

@@ -12,14 +12,10 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...model.shared_constants import share_constants
+from ..compile.description import entry_name
 from ..compile.linked_model import LinkedModel
 from ..compile.naming import named_like, renamed_functions
 from .weight_layouts import WeightLayouts
-
-
-def entry_name(number: int) -> str:
-    """Return a joined library's function for a model by its index: main, main_1, main_2."""
-    return f"main_{number}" if number else "main"
 
 
 class OneShape:
