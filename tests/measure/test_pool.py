@@ -577,7 +577,7 @@ def start_parent(surroundings, more: str) -> tuple["subprocess.Popen[str]", int]
     return parent, server
 
 
-def test_an_interrupt_at_the_start_does_not_reach_the_server(make_pool):
+def test_an_interrupt_at_the_start_does_not_reach_the_server(starts_programs, make_pool):
     """A server that SIGINT ends while Python starts has a traceback in each task's message."""
     pool = make_pool(1)
     server = server_of(pool)
