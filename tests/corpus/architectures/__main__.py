@@ -60,7 +60,7 @@ def main() -> None:
         "--secs", type=float, default=240, help="time limit for each, beside --tune"
     )
     options = parser.parse_args()
-    from .operands import BUILDERS
+    from .registry import BUILDERS
 
     unknown = sorted(set(options.names) - set(BUILDERS))
     if unknown:

@@ -33,7 +33,7 @@ def measure(name: str, import_only: bool) -> dict[str, Any]:
     from tvm_droplet_ms.tuning.compile.lowering import build as compile_lowered
     from tvm_droplet_ms.tuning.compile.lowering import lower
 
-    from .operands import build, leaves, outputs_of
+    from .registry import build, leaves, outputs_of
 
     secs: dict[str, float] = {}
     row: dict[str, Any] = {"name": name, "accepted": False, "right": None, "secs": secs}

@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 from ..beside import row_deviation
 from .__main__ import table
 from .one import measure
-from .operands import BUILDERS, build, leaves
+from .registry import BUILDERS, build, leaves
 from .tuned import measure_tuned
 
 QUICK = (

@@ -17,7 +17,7 @@ def measure_tuned(name: str, budget_s: float) -> dict[str, Any]:
     from tvm_droplet_ms import tune
     from tvm_droplet_ms.session.errors import ModelError
 
-    from .operands import arguments_of, build, leaves, outputs_of
+    from .registry import arguments_of, build, leaves, outputs_of
 
     torch.set_num_threads(1)
     module, inputs = build(name)
