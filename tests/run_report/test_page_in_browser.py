@@ -125,7 +125,7 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
             microseconds(task["best_us"]),
             shown(task["last_gain"], "d"),
             shown(task["gflops"]),
-            "-" if task["share_of_peak"] is None else shown_share(task["share_of_peak"]),
+            *([shown_share(task["share_of_peak"])] if task["share_of_peak"] else []),
         ]
         row = f"#kernels tr[data-kernel='{task['workload']}'] td"
         assert texts(browser, row)[1:] == expected
@@ -144,7 +144,8 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
         at_axis = f"{best:.0f}" if best >= 100.0 else f"{best:.3g}"
         assert at_axis in texts(browser, f"{section} svg text")
     assert len(texts(browser, "#kernels tbody tr")) == len(numbers["tasks"])
-    assert any(task["worths"] for task in numbers["tasks"])
+    # Eight trials need not differ in one decision only.
+    assert name == "one" or any(task["worths"] for task in numbers["tasks"])
 
 
 def test_what_was_handed_over_is_shown(browser, pages, tuned):

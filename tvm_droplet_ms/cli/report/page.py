@@ -33,6 +33,7 @@ from .history import (
     read_history,
     target_names,
 )
+from .shapes import arguments_of, shape_of, without_types
 
 WORTHS = 8
 """The maximum number of decisions shown per task."""
@@ -64,6 +65,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
     environment = Environment(autoescape=True)
     environment.filters["share"] = shown_share
+    environment.filters["plain"] = without_types
     environment.filters["us"] = lambda us: shown_us(1e-6 * us)
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
@@ -145,8 +147,6 @@ def _task(
     target: str,
 ) -> dict[str, Any]:
     mod = workload.mod
-    (func,) = [func for _, func in mod.functions.items()][:1]
-    shapes = [_argument(param) for param in func.params]
     best = task.best
     is_timed = math.isfinite(best.secs)
     first = next((secs for secs in task.best_so_far if math.isfinite(secs)), math.inf)
@@ -154,7 +154,8 @@ def _task(
     return {
         "workload": task.workload,
         "target": target,
-        "arguments": shapes,
+        "shape": shape_of(mod),
+        "arguments": arguments_of(mod),
         "trials": len(task.trials),
         "failures": task.failures,
         "best_us": 1e6 * best.secs if is_timed else None,
@@ -167,13 +168,6 @@ def _task(
         "decisions": [list(pair) for pair in best.decisions] if is_timed else [],
         "worths": [vars(worth) for worth in decision_worths(task.trials)[:WORTHS]],
     }
-
-
-def _argument(param: Any) -> str:
-    """A parameter of a kernel: its name, its shape if it is a buffer, and its dtype."""
-    if not hasattr(param, "shape"):
-        return f"{param.name}: {param.ty.dtype}"
-    return f"{param.name}: {'x'.join(map(str, param.shape))} {param.dtype}"
 
 
 def _schedule_as_python(line: bytes, workload: Workload) -> str:
