@@ -84,13 +84,26 @@ class TestTune:
 
     def test_the_run_is_followed(self, tuned):
         path = tuned.work_dir / "progress.jsonl"
-        events = [json.loads(line) for line in path.read_text().splitlines()]
+        first, *events, result = [json.loads(line) for line in path.read_text().splitlines()]
         last = {event["task"]: event["trials"] for event in events}
         assert {row.name: row.trials for row in tuned.kernels if row.trials} == last
         content = json.loads(tuned.as_json())
         assert (content["trials"], content["why_ended"]) == (tuned.trials, "trials")
         assert [row["name"] for row in content["kernels"]] == [row.name for row in tuned.kernels]
         assert content["failures"] == events[-1]["failures"]
+        assert {event["event"] for event in events} == {"batch"}
+        # The latencies before and after, and the kernels of either, are events too.
+        assert {name: result[name] for name in content} == content
+        assert (first["event"], result["event"]) == ("first", "result")
+        assert first["shapes"] == result["shapes"] == {"image": [1, 3, 12, 12]}
+        assert first["milliseconds"]["median"] > 0 and first["kernels"]
+        mods = JSONDatabase(work_dir=str(tuned.work_dir)).get_all_tuning_records()
+        keys = {str(structural_hash(record.workload.mod)) for record in mods}
+        assert {row.workload for row in tuned.kernels if row.trials} == keys
+        schedules = json.loads((tuned.work_dir / "schedules.json").read_text())
+        assert schedules == dict(tuned.schedules)
+        machine = json.loads((tuned.work_dir / "machine.json").read_text())
+        assert machine["threads"] == 1 and machine["peak_gflops"] > 0
 
     def test_schedules_replay_as_python(self, tuned):
         records = JSONDatabase(work_dir=str(tuned.work_dir)).get_all_tuning_records()

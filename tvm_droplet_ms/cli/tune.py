@@ -163,13 +163,22 @@ def _shown(result: "TuneResult", options: Any) -> str:
 
 
 def _beside(result: Any) -> "Mapping[str, Latency]":
-    """The latencies beside the reference; empty, with a message, if it cannot run the model."""
+    """The latencies beside the reference; empty, with a message, if it cannot run the model.
+
+    They are an event in the work directory.
+    """
+    from ..display.displays import tell_event
+    from ..tuning.result import shapes_of
+
     try:
         latencies: Mapping[str, Latency] = result.beside_reference()
-        return latencies
     except ValueError as error:  # A ModelError must not lose the result.
         print(f"droplet-ms tune: {error}", file=sys.stderr)
         return {}
+    milliseconds = {name: latency.milliseconds for name, latency in latencies.items()}
+    content = {"shapes": shapes_of(result.inputs), "milliseconds": milliseconds}
+    tell_event(result.work_dir, {"event": "beside", **content})
+    return latencies
 
 
 def trials_left(asked: int | None, spent: int) -> int | None:

@@ -5,11 +5,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from ..search_strategy.logger import logger
 from .state import RunState, TaskState, sentence
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 EVENTS = "progress.jsonl"
-"""The name of the work directory's file with one JSON line per batch."""
+"""The name of the work directory's file of events: one JSON line per batch, and of a model its
+latencies."""
 
 EVERY_SECS = 5.0
 """The minimum seconds between two lines."""
@@ -70,11 +72,24 @@ class JsonLinesDisplay:
 
     def batch(self, run: RunState, task: TaskState) -> None:
         """Append the event of a batch."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(run.event("batch", task)) + "\n")
+        append_event(self._path, run.event("batch", task))
 
     def close(self) -> None:
         """Do nothing: all events are already written."""
+
+
+def append_event(path: str | os.PathLike[str], event: Mapping[str, Any]) -> None:
+    """Append an event to a file, as a line of JSON."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+def tell_event(work_dir: str | os.PathLike[str], event: Mapping[str, Any]) -> None:
+    """Append an event to a work directory's ``EVENTS``; a full disk is a warning."""
+    try:
+        append_event(Path(work_dir) / EVENTS, event)
+    except OSError as error:
+        logger.warning("an event is not in the work directory: %s", error)
 
 
 class SeveralDisplays:

@@ -117,12 +117,16 @@ class RunState:
             return math.nan
         return self.secs / done * sum(left)
 
-    def event(self, name: str, task: TaskState) -> dict[str, Any]:
-        """An event of a task as JSON-compatible values; None for unknown values."""
-        return {
+    def event(self, name: str, task: TaskState | None = None) -> dict[str, Any]:
+        """An event of the run, or of a task, as JSON-compatible values; None for unknown values."""
+        event = {
             "event": name,
             "started": round(self.started, 3),
             "secs": round(self.secs, 3),
+        }
+        if task is None:
+            return event
+        return event | {
             "task": task.name,
             "phase": task.phase or None,
             "trials": task.done,

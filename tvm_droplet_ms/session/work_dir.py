@@ -21,6 +21,9 @@ SETTINGS = "settings.json"
 EXECUTABLE = "model.so"
 """The file that holds the best complete executable of a model."""
 
+SCHEDULES = "schedules.json"
+"""The file that holds the schedules of a model's kernels as Python, by kernel name."""
+
 RESULT = "result.json"
 """The file that holds the result of a kernel."""
 

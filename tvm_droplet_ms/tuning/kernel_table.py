@@ -35,6 +35,7 @@ def kernel_rows(
     rows = []
     for task in kernels.tasks:
         mod = task.dispatched[0]
+        key = structural_hash(mod)
         secs = secs_of.get(str(task.task_name), 0.0)
         weight = int(task.weight)
         bound = task_bound(mod, rates) or 0.0
@@ -45,8 +46,9 @@ def kernel_rows(
                 secs=secs,
                 gflops=weight * _written_flops(mod) / secs / 1e9 if secs else 0.0,
                 roofline_share=weight * bound / secs if secs else 0.0,
-                trials=trials[structural_hash(mod)],
+                trials=trials[key],
                 schedule=_origin(schedules, mod),
+                workload=str(key),
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.secs))

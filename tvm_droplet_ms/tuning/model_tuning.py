@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One way for a model: prepare, lower, pick, search, choose in the model, check, export."""
 
+import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -37,12 +38,13 @@ from .compile.compiled_model import CompiledModel
 from .compile.description import describe
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
+from .kernel.machine import write_machine
 from .kernel_table import kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
-from .result import Latency, TuneResult
+from .result import KernelRow, Latency, TuneResult, shapes_of
 from .run_context import RunContext, RunObserver
-from .schedules import MOST, keep_choice
+from .schedules import MOST, keep_choice, keep_schedules
 from .several_shapes.joined_model import OneShape
 
 logger = logging.getLogger(__name__)
@@ -137,6 +139,7 @@ class ModelTuning:
         self._database = open_database(context.directory)
         suffix = "" if shape is None else shape.suffix
         self._tuner = KernelTuner(context, self._database, suffix=suffix)
+        write_machine(context.directory, context.threads)
         passes = graph_passes(context.target, halves=options.halves)
         self._agreement = Agreement(
             model.imported,
@@ -199,15 +202,23 @@ class ModelTuning:
         return _Plan(tuning, may_choose, run_secs)
 
     def _measure_picks(self, made: Executable, plan: _Plan, trials: int | None) -> int:
-        """Measure the picks of the kernels that dominate the first executable; return the count."""
+        """Measure the picks of the kernels that dominate the first executable; return the count.
+
+        The times of the first executable are an event of the run.
+        """
         kernels, tuning = made.kernels, plan.tuning
+        latency = Latency((plan.run_secs,))
         if tuning.is_due or not kernels.tasks:
+            self._tell_first(latency, ())
             return 0
         share = MEASURED_SHARE_ALONE if trials == 0 else MEASURED_SHARE
         stop = tuning.earlier((1 - share) * tuning.left)
         with self._context.phases("check"):
             runs = timed_runs(plan.run_secs, 0.0)
+            if runs > 1:
+                latency = self._latency(made.compiled, runs)
             found = made.compiled.kernel_secs(self._check.inputs[0], runs)
+        self._tell_first(latency, self._rows(kernels, found))
         build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
         return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
 
@@ -318,15 +329,9 @@ class ModelTuning:
                     f"elements differ from those of {self._check.reference.name}, by at most "
                     f"{int(steps.max(initial=0))} steps"
                 )
-            rows = kernel_rows(
-                kernels,
-                last.kernel_secs(inputs, min(5, runs)),
-                self._database,
-                self._context.target,
-                self._tuner.rates,
-            )
+            rows = self._rows(kernels, last.kernel_secs(inputs, min(5, runs)))
             latency = self._latency(last, runs)
-        return TuneResult(
+        result = TuneResult(
             compiled=last,
             inputs=self._imported.inputs,
             target=self._context.target,
@@ -344,6 +349,24 @@ class ModelTuning:
             info=self._info(last),
             notes=tuple(self._context.notes),
         )
+        self._context.observer.tell("result", json.loads(result.as_json()))
+        keep_schedules(self._context.directory, result.schedules)
+        return result
+
+    def _rows(
+        self, kernels: ModelKernels, secs: Mapping[str, Sequence[float]]
+    ) -> tuple[KernelRow, ...]:
+        """Describe the kernels by the times of their functions in the model."""
+        return kernel_rows(kernels, secs, self._database, self._context.target, self._tuner.rates)
+
+    def _tell_first(self, latency: Latency, rows: Sequence[KernelRow]) -> None:
+        """Record the times of the first executable as an event of the run."""
+        content = {
+            "shapes": shapes_of(self._imported.inputs),
+            "milliseconds": latency.milliseconds,
+            "kernels": [asdict(row) for row in rows],
+        }
+        self._context.observer.tell("first", content)
 
     def _info(self, compiled: CompiledModel) -> LibraryInfo:
         inputs, context = self._check.inputs[0], self._context

@@ -49,6 +49,8 @@ class KernelRow:
     schedule : str
         Origin of its schedule: "measured", which includes the measured first picks; "predicted" by
         the cost model alone; or "untouched", even if that was measured as the fastest.
+    workload : str
+        Structural hash of its workload, as in the database of the work directory.
     """
 
     name: str
@@ -58,6 +60,7 @@ class KernelRow:
     roofline_share: float
     trials: int
     schedule: str
+    workload: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,12 @@ class Latency:
     def median(self) -> float:
         """The median in seconds."""
         return self.quartiles[1]
+
+    @property
+    def milliseconds(self) -> dict[str, Any]:
+        """The median and the quartiles in milliseconds, for JSON."""
+        low, middle, high = (1e3 * secs for secs in self.quartiles)
+        return {"median": middle, "quartiles": [low, high]}
 
     def __str__(self) -> str:
         low, middle, high = (1e3 * secs for secs in self.quartiles)
@@ -212,9 +221,9 @@ class TuneResult:
 
     def as_json(self) -> str:
         """Return the result as JSON: names and numbers, without the model."""
-        low, middle, high = (1e3 * secs for secs in self.latency.quartiles)
         content = {
-            "milliseconds": {"median": middle, "quartiles": [low, high]},
+            "milliseconds": self.latency.milliseconds,
+            "shapes": shapes_of(self.inputs),
             "threads": self.threads,
             "deviation": self.deviation,
             "reference": self.check.reference.name,
@@ -272,6 +281,11 @@ class TuneResult:
     def session(self) -> InferenceSession:
         """The model as an ``InferenceSession``, which `result` calls."""
         return InferenceSession.of_module(self.executable.mod, self.info, self.threads)
+
+
+def shapes_of(inputs: Sequence[InputSpec]) -> dict[str, list[int]]:
+    """Return the shapes of inputs by name, for JSON."""
+    return {spec.name: list(spec.shape) for spec in inputs}
 
 
 def typed(inputs: Sequence[InputSpec], given: Sequence[Any]) -> list[Any]:

@@ -6,11 +6,11 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tvm_ffi import structural_hash
 
@@ -20,6 +20,7 @@ from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+from ..display.displays import tell_event
 from ..search_strategy.stopping import Stop
 from .picks.pick_workers import WarmStart
 from .schedules import best_records, count_trials
@@ -80,6 +81,7 @@ class RunObserver:
         stop: Stop = "auto",
     ) -> None:
         self.stop = stop
+        self._work_dir = work_dir
         self._patience = Patience(patience)
         displays: list[Display] = [self._patience, run_display(work_dir, progress)]
         self._run = RunState()
@@ -113,6 +115,11 @@ class RunObserver:
     def failures(self) -> Counter[str]:
         """Number of failed trials by kind."""
         return sum((task.failures for task in self._run.tasks), Counter())
+
+    def tell(self, event: str, content: Mapping[str, Any]) -> None:
+        """Append an event of the whole model to the work directory's ``progress.jsonl``."""
+        if self._work_dir is not None:
+            tell_event(self._work_dir, {**self._run.event(event), **content})
 
     def close(self) -> None:
         """Close the displays at the end of the measurements."""

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,10 @@ from tvm.tirx import PrimFunc
 
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.archive import replacing
+from ..session.work_dir import SCHEDULES
 from .picks.picks import FirstPicks
+
+logger = logging.getLogger(__name__)
 
 NEAR = 1.1
 """Schedules within this factor of the best time are compared again. The margin is twice the noise
@@ -166,14 +170,12 @@ def fastest_variant(secs: Sequence[Mapping[int, Sequence[float]]]) -> dict[int, 
 
 def keep_choice(directory: Path, chosen: Mapping[int, TuningRecord]) -> None:
     """Write the choice by workload hash. Earlier choices for other workloads stay."""
-    digests = _read(directory) | {str(key): _digest(record) for key, record in chosen.items()}
-    with replacing(directory / CHOICE) as partial:
-        partial.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+    _add(directory / CHOICE, {str(key): _digest(record) for key, record in chosen.items()})
 
 
 def kept_choice(directory: Path, database: Database, target: Target) -> dict[int, TuningRecord]:
     """Return the chosen schedules that are still near-best, by workload hash."""
-    digests = _read(directory)
+    digests = _read(directory / CHOICE)
     if not digests:
         return {}
     return {
@@ -184,10 +186,28 @@ def kept_choice(directory: Path, database: Database, target: Target) -> dict[int
     }
 
 
-def _read(directory: Path) -> dict[str, str]:
-    """Return the content of ``CHOICE``; empty if it is missing or malformed."""
+def keep_schedules(directory: Path, schedules: Mapping[str, str]) -> None:
+    """Write the schedules in use as Python, by kernel name; a full disk is a warning.
+
+    Those of other shapes stay.
+    """
     try:
-        content = json.loads((directory / CHOICE).read_text(encoding="utf-8"))
+        _add(directory / SCHEDULES, schedules)
+    except OSError as error:
+        logger.warning("%s is not up to date: %s", SCHEDULES, error)
+
+
+def _add(path: Path, content: Mapping[str, str]) -> None:
+    with replacing(path) as partial:
+        partial.write_text(
+            json.dumps({**_read(path), **content}, indent=1) + "\n", encoding="utf-8"
+        )
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return the content of a file; empty if it is missing or malformed."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -100,11 +100,5 @@ def as_json(result: TuneResult, beside: Sequence[Mapping[str, Latency]]) -> str:
     content = json.loads(result.as_json())
     for shown, latencies in zip(content.get("of_shapes", [content]), beside, strict=True):
         if latencies:
-            shown["beside"] = {
-                name: {
-                    "median": 1e3 * latency.median,
-                    "quartiles": [1e3 * latency.quartiles[0], 1e3 * latency.quartiles[2]],
-                }
-                for name, latency in latencies.items()
-            }
+            shown["beside"] = {name: each.milliseconds for name, each in latencies.items()}
     return json.dumps(content, indent=1)

@@ -43,7 +43,6 @@ class ShapesResult(TuneResult):
         shapes = [
             {
                 "function": entry_name(number),
-                "shapes": {spec.name: list(spec.shape) for spec in result.inputs},
                 **json.loads(result.as_json()),
             }
             for number, result in enumerate(self.of_shapes)
