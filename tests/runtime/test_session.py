@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tvm import relax
-from tvm.relax.op import astype
+from tvm.relax.op import astype, matmul
 from tvm.script import tirx as T
 from tvm_droplet_ms.runtime import InferenceSession, SessionError
 
@@ -206,6 +206,22 @@ def test_wrong_inputs_are_named(dense_library: Path, feed: dict, outputs: list, 
 def test_wrong_threads_are_named(dense_library: Path, threads: object) -> None:
     with pytest.raises(SessionError, match=f"threads={threads}: expected an int from 1 to"):
         InferenceSession(dense_library, threads=threads)
+
+
+def test_weights_are_in_memory_once(build: Build) -> None:
+    weights = np.ones((2048, 4096), "float32")  # 34 MB
+    body = lambda x: [matmul(x, relax.const(weights))]  # noqa: E731
+    sides = [((1, 2048), "float32")], [((1, 4096), "float32")]
+    path = build({"main": (sides[0], body)}, info_of(*sides))
+    program = f"""
+import numpy as np, psutil
+from tvm_droplet_ms.runtime import InferenceSession
+session = InferenceSession({str(path)!r})
+assert (session.run(None, {{"x0": np.ones((1, 2048), "float32")}})[0] == 2048).all()
+print(psutil.Process().memory_info().rss)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert int(done.stdout) < 60e6 + weights.nbytes, done.stderr
 
 
 def test_the_runtime_alone_is_loaded(dense_library: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shared library that keeps the content it had when opened. Imports no TVM."""
 
+import ctypes
 import functools
 import os
 import shutil
@@ -13,6 +14,10 @@ from .tvm_runtime import tvm_runtime
 
 _COPIED_BYTES = 1 << 24
 """Number of bytes copied at a time."""
+
+_MADVISE, _PAGE_OUT = ctypes.CDLL(None).madvise, 21
+"""Linux's call about pages, and its advice ``MADV_PAGEOUT``. Pages that differ from the file, such
+as relocated addresses, keep their content."""
 
 
 class LibraryFile:
@@ -40,6 +45,19 @@ class LibraryFile:
             link = Path(folder) / "library.so"
             link.symlink_to(f"/proc/self/fd/{self._descriptor}")
             return tvm_runtime().load_module(link)
+
+    def release_pages(self) -> None:
+        """Give the memory of the file's read-only pages back; a page that is read comes again.
+
+        TVM has copied the weights out of the file: with its pages they would be there twice.
+        """
+        inode = str(os.fstat(self._descriptor).st_ino)
+        maps = Path("/proc/self/maps")
+        for line in maps.read_text().splitlines() if maps.exists() else ():
+            span, rights, _, _, number = line.split(maxsplit=5)[:5]
+            if number == inode and rights == "r--p":
+                start, end = (int(part, 16) for part in span.split("-"))
+                _MADVISE(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT)
 
     def copy(self, path: Path) -> None:
         """Write the library's bytes to another file."""

@@ -82,13 +82,15 @@ class InferenceSession:
         asked = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
         tvm_runtime()
         try:
-            module = LibraryFile(Path(path)).module
+            library = LibraryFile(Path(path))
+            module = library.module
         except (OSError, RuntimeError) as error:
             raise SessionError(
                 f"{os.fspath(path)!r} cannot be loaded ({str(error).strip().splitlines()[-1]}): "
                 "expected a library of this machine's processor and of TVM 0.27"
             ) from error
         self._open(module, info, asked)
+        library.release_pages()
 
     @classmethod
     def of_module(
