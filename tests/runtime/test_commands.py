@@ -8,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from tvm_droplet_ms.cli import main
+from tvm_droplet_ms.cli import main, run
 from tvm_droplet_ms.runtime.library_info import append_info, read_info
 
 from .conftest import WEIGHTS, dense_by_numpy
@@ -55,6 +56,13 @@ def test_run_writes_the_outputs(dense_library: Path, tmp_path: Path, capsys) -> 
         assert main(command) == 0
         np.testing.assert_allclose(np.load(out / "y0.npy"), dense_by_numpy(X), rtol=1e-5)
     assert f"y0: float32 1x8, {out / 'y0.npy'}" in capsys.readouterr().out
+
+
+def test_outputs_of_like_names_and_of_bfloat16_are_files(tmp_path: Path) -> None:
+    outputs = [np.zeros(2, "float32"), np.ones(2, ml_dtypes.bfloat16)]
+    paths = run._write(tmp_path, ["a/b", "a:b"], outputs)
+    assert [path.name for path in paths] == ["a_b.npy", "a_b_1.npy"]
+    assert np.load(paths[1]).tolist() == [1, 1]
 
 
 def test_run_names_what_is_wrong(dense_library: Path, tmp_path: Path, capsys) -> None:
@@ -103,29 +111,38 @@ def test_a_bundle_is_small_and_runs_without_the_package(bundle: Path) -> None:
     program = """
 import sys
 import numpy as np
+sys.modules.update(dict.fromkeys(["tvm", "tvm_droplet_ms"]))  # They are not installed.
 from droplet_runtime import InferenceSession
 session = InferenceSession("model.so")
 print(session.run(None, {"x0": np.ones((1, 16), "float32")})[0].tolist())
-assert not {"tvm", "tvm_droplet_ms"} & set(sys.modules)
 maps = open("/proc/self/maps").read()
 assert "served/lib/libtvm_runtime.so" in maps, maps
 """
-    environment = {**os.environ, "PYTHONPATH": ""}
-    for arguments in (["-c", program], ["main.py"]):
+    beside_tvm = """
+from droplet_runtime import InferenceSession
+InferenceSession("model.so")
+import tvm
+import tvm_droplet_ms.runtime
+print(tvm_droplet_ms.runtime.InferenceSession("model.so").get_outputs()[0].name)
+"""
+    root = str(Path(__file__).parents[2])
+
+    def printed(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=bundle,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": root if arguments[-1] == beside_tvm else ""},
             capture_output=True,
             text=True,
             timeout=120,
         )
         assert done.returncode == 0, done.stderr
-        if arguments[0] == "-c":
-            ones = np.ones((1, 16), "float32")
-            np.testing.assert_allclose(eval(done.stdout), dense_by_numpy(ones), rtol=1e-5)
-        else:
-            assert done.stdout == "y0 float32 (1, 8)\n"
+        return done.stdout
+
+    ones = np.ones((1, 16), "float32")
+    np.testing.assert_allclose(eval(printed("-c", program)), dense_by_numpy(ones), rtol=1e-5)
+    assert printed("main.py") == "y0 float32 (1, 8)\n"
+    assert printed("-c", beside_tvm) == "y0\n"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

@@ -11,12 +11,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tvm
 from tvm import relax
 from tvm.relax.op import astype, matmul
+from tvm.script import ir as I
+from tvm.script import relax as R
 from tvm.script import tirx as T
+from tvm.target import Target
+from tvm_droplet_ms.frontends.imported import ImportedModel, InputSpec
 from tvm_droplet_ms.runtime import InferenceSession, SessionError
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
+from tvm_droplet_ms.tuning.compile.description import describe
 
 from .conftest import Build, dense_by_numpy, info_of, relax_function, write
+
+TARGET = Target({"kind": "llvm", "num-cores": 1})
+
+X = np.ones((1, 16), "float32")
 
 
 def aligned(shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
@@ -125,6 +136,12 @@ def test_a_cache_is_changed_where_it_is_in_a_binding_alone(tmp_path: Path, offse
     relax_function("main", sides, body, builder)
     info = info_of(sides, sides, aliases=((0, 0),), written=(0,))
     session = InferenceSession(write(builder.get(), info, tmp_path / "model.so"))
+    frozen = aligned((8192,))
+    frozen.flags.writeable = False
+    refusing = session.io_binding()
+    refusing.bind_cpu_input("x0", frozen)
+    with pytest.raises(SessionError, match="'x0' is a read-only array, and the model changes it"):
+        session.run_with_iobinding(refusing)
     cache = aligned((8192,), offset)
     before = cache.copy()
     np.testing.assert_array_equal(session.run(None, {"x0": cache})[0], before + 1)
@@ -151,6 +168,54 @@ def test_other_types(build: Build) -> None:
     assert [each.type for each in session.get_inputs()] == ["tensor(bfloat16)", "tensor(int64)"]
 
 
+def test_what_numpy_reads_is_read(dense_library: Path, tmp_path: Path) -> None:
+    """Files mapped read-only, subclasses, arrays and tensors with strides."""
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    strided = np.repeat(X, 2, 1)[:, ::2]
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    session = InferenceSession(dense_library)
+    for given in (mapped, strided, frozen, X.tolist(), np.asmatrix(X)):
+        (found,) = session.run(None, {"x0": given})
+        np.testing.assert_allclose(found, dense_by_numpy(X), rtol=1e-5)
+    with pytest.raises(SessionError, match="2 inputs are given: expected x0"):
+        session([X, X])
+
+
+def test_branches_may_return_an_input(tmp_path: Path) -> None:
+    """No run shows what another branch returns: the outputs are copied."""
+
+    @I.ir_module(s_tir=True)
+    class Module:
+        @R.function
+        def main(p: R.Tensor((), "bool"), x: R.Tensor((8192,), "float32")) -> R.Tensor(
+            (8192,), "float32"
+        ):
+            if p:
+                y = x
+            else:
+                y = R.add(x, R.const(1.0))
+            return y
+
+    names = (InputSpec("p", (), "bool"), InputSpec("x", (8192,), "float32"))
+    compiled = CompiledModel(tvm.compile(Module, "llvm"))
+    x = aligned((8192,))
+    info = describe(compiled, ImportedModel(Module, names), [np.array(False), x], TARGET, 1)
+    assert info.aliases is None and info.written == ()
+    session = InferenceSession.of_module(compiled.executable.mod, info)
+    (same,) = session([np.array(True), x])
+    np.testing.assert_array_equal(same, x)
+    assert not np.shares_memory(same, x)
+
+
+def test_bound_arrays_that_do_not_fit_are_refused(dense_library: Path, tmp_path: Path) -> None:
+    binding = InferenceSession(dense_library).io_binding()
+    for wrong in (np.zeros((3, 8), "float32"), np.zeros((1, 8), "float64")):
+        with pytest.raises(SessionError, match=r"'y0' cannot be written .* float32 \(1, 8\)"):
+            binding.bind_output("y0", wrong)
+
+
 @pytest.mark.parametrize("offset", [0, 1])
 def test_torch_tensors_stay_tensors(odd_library: Path, offset: int) -> None:
     torch = pytest.importorskip("torch")
@@ -158,6 +223,8 @@ def test_torch_tensors_stay_tensors(odd_library: Path, offset: int) -> None:
     x = torch.arange(8192 + offset, dtype=torch.float32)[offset:].requires_grad_()
     same, table, double = session.run(None, {"x0": x})
     assert torch.equal(same, x) and torch.equal(double, 2 * x)
+    negative = torch._neg_view(x.detach())
+    assert torch.equal(session.run(None, {"x0": negative})[2], -2 * x)
     same.zero_()
     assert x.sum() > 0 and table[5] == 5
     with pytest.raises(SessionError, match="float64.*expected float32"):
@@ -180,9 +247,6 @@ def test_threads_may_share_a_session(bucket_library: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-X = np.ones((1, 16), "float32")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class Executable:
         self.name, self.secs = name, secs
 
     def export(self, path, info):
+        assert info == self.name
         path.write_text(self.name)
 
 

@@ -67,13 +67,10 @@ def _run(options: argparse.Namespace) -> int:
             for name in programs or _installed():
                 runs[name] = _program(name)(file, feed, session.threads)
         secs = _in_turns(runs, options.rounds, rests=session.threads > 1)
+        counts = [2**power for power in range((options.processes or 0).bit_length())]
+        throughput = {count: _throughput(options, session.threads, count) for count in counts}
     except SessionError as error:
         return fail("bench", error)
-    throughput = {}
-    count = 1
-    while options.processes and count <= options.processes:
-        throughput[count] = _throughput(options, session.threads, count)
-        count *= 2
     if options.json:
         content = {
             "threads": session.threads,
@@ -213,7 +210,12 @@ print(count)
 
 
 def _throughput(options: argparse.Namespace, threads: int, count: int) -> float:
-    """The runs per second of several processes at once."""
+    """The runs per second of several processes at once.
+
+    Raises ``SessionError`` if one of them does not start.
+    """
+    from ..runtime import SessionError
+
     settings = [str(threads), str(_THROUGHPUT_SECS)]
     command = [sys.executable, "-c", _SERVER, options.model, *settings]
     pipe = subprocess.PIPE
@@ -223,14 +225,17 @@ def _throughput(options: argparse.Namespace, threads: int, count: int) -> float:
         )
         for _ in range(count)
     ]
-    for server in servers:
-        assert server.stdout is not None
-        server.stdout.readline()
-    total = 0
+    started = [server.stdout is not None and server.stdout.readline() for server in servers]
+    if not all(started):
+        for server in servers:
+            server.kill()
+        raise SessionError(
+            f"{started.count('')} of {count} processes ended before they ran the model: pass fewer "
+            "--processes"
+        )
     for server in servers:
         assert server.stdin is not None
         server.stdin.write("\n")
         server.stdin.flush()
-    for server in servers:
-        total += int(server.communicate()[0])
+    total = sum(int(server.communicate()[0]) for server in servers)
     return total / _THROUGHPUT_SECS

@@ -3,6 +3,7 @@
 
 import argparse
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ def _read(file: str) -> Any:
     try:
         content = np.load(file)
         return dict(content) if hasattr(content, "files") else content
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = getattr(error, "strerror", None) or "it holds no arrays"
         raise SessionError(
             f"--input {file} cannot be read ({reason}): expected an .npy or .npz file of "
@@ -109,8 +110,13 @@ def _write(folder: Path, names: Sequence[str], outputs: Sequence["np.ndarray"]) 
     import numpy as np
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    paths: list[Path] = []
     for name, array in zip(names, outputs, strict=True):
-        paths.append(folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.npy")
-        np.save(paths[-1], array)
+        stem = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+        path, number = folder / f"{stem}.npy", 1
+        while path in paths:
+            path, number = folder / f"{stem}_{number}.npy", number + 1
+        paths.append(path)
+        # NumPy's files have no types of ml_dtypes, such as bfloat16: float32 holds their values.
+        np.save(path, array.astype("float32") if array.dtype.kind == "V" else array)
     return paths

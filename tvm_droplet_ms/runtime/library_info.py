@@ -153,7 +153,13 @@ def read_info(path: str | os.PathLike[str]) -> LibraryInfo:
             f"{os.fspath(path)!r} does not describe itself: expected a library that `droplet-ms "
             "tune` or `result.export` wrote, of this version; tune or export the model again"
         )
-    return _parsed(json.loads(tail[: -_END.size]))
+    try:
+        return _parsed(json.loads(tail[: -_END.size]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SessionError(
+            f"the description in {os.fspath(path)!r} cannot be read: it is damaged, or of another "
+            "version of this package; export the model again"
+        ) from error
 
 
 def _tail(descriptor: int) -> bytes:

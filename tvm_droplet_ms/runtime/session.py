@@ -13,7 +13,15 @@ from .errors import SessionError
 from .library_file import LibraryFile
 from .library_info import LibraryInfo, cpu_flags, read_info
 from .shapes import Shapes, cut, padded
-from .tensors import Slot, converter, numpy_type, tensor_of, torch_of
+from .tensors import (
+    Slot,
+    check_changeable,
+    converter,
+    is_torch,
+    numpy_type,
+    tensor_of,
+    torch_of,
+)
 from .tvm_runtime import tvm_runtime, use_threads
 
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
@@ -103,7 +111,8 @@ class InferenceSession:
 
     def _open(self, module: Any, info: LibraryInfo, threads: int | None) -> None:
         self.info = info
-        self.threads = info.threads if threads is None else _checked_threads(threads)
+        tuned = min(info.threads, os.cpu_count() or 1)
+        self.threads = tuned if threads is None else _checked_threads(threads)
         use_threads(self.threads)
         self._lock = threading.Lock()
         self._tensor = tvm_runtime().Tensor
@@ -193,6 +202,10 @@ class InferenceSession:
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Run the model on its inputs in order; as ``run``."""
+        if len(values) != len(self._input_names):
+            raise SessionError(
+                f"{len(values)} inputs are given: expected {', '.join(self._input_names) or 'none'}"
+            )
         return self._call(list(values))
 
     def io_binding(self) -> "IOBinding":
@@ -211,6 +224,17 @@ class InferenceSession:
         for name, array in iobinding.targets.items():
             np.copyto(array, iobinding.outputs[self._places[name]])
             iobinding.outputs[self._places[name]] = array
+
+    def check_output(self, name: str, array: Any) -> None:
+        """Raise ``SessionError`` unless there is such an output, and an array could hold it."""
+        (place,) = self._chosen([name])
+        shapes = [bucket.outputs[place] for bucket in self.info.buckets.buckets]
+        dtype = numpy_type(self.info.outputs[place].dtype)
+        if isinstance(array, np.ndarray) and (array.shape not in shapes or array.dtype != dtype):
+            raise SessionError(
+                f"output {name!r} cannot be written to an array of {array.dtype} "
+                f"{array.shape}: expected {dtype} {' or '.join(map(str, shapes))}"
+            )
 
     def _values(self, given: Mapping[str, Any]) -> list[Any]:
         try:
@@ -231,11 +255,13 @@ class InferenceSession:
 
     def _call(self, values: list[Any], *, in_place: bool = False) -> list[Any]:
         """Run the model; ``in_place``: whether changed inputs are changed where they are."""
-        is_torch, given = False, list(values) if in_place else values
+        gives_torch, given = False, list(values) if in_place else values
         for place, value in enumerate(values):
+            if in_place and place in self._written:
+                check_changeable(value, self._input_names[place])
             if type(value) is not np.ndarray:
-                values[place], torch = tensor_of(value, self.info.inputs[place].dtype)
-                is_torch = is_torch or torch
+                gives_torch = gives_torch or is_torch(value)
+                values[place] = tensor_of(value, self.info.inputs[place].dtype)
             elif value.dtype != self._dtypes[place]:
                 raise self._wrong_type(place, str(value.dtype))
         shapes = tuple([value.shape for value in values])
@@ -243,7 +269,8 @@ class InferenceSession:
             use_threads(self.threads)
             entry = self._entries.get(shapes)
             if entry is None:
-                return self._call_padded(values, shapes)
+                cropped = self._call_padded(values, shapes, in_place)
+                return [torch_of(array) for array in cropped] if gives_torch else list(cropped)
             tensors = []
             for place, value in enumerate(values):
                 slot = entry.slots[place]
@@ -253,7 +280,8 @@ class InferenceSession:
                 for place in self._written:
                     entry.slots[place].restore(values[place])
             outputs = [output] if isinstance(output, self._tensor) else _flat(output)
-            if is_torch:
+            found: list[Any]
+            if gives_torch:
                 found = [torch_of(tensor) for tensor in outputs]
             else:
                 pairs = zip(self._converters, outputs, strict=True)
@@ -262,11 +290,12 @@ class InferenceSession:
                 if in_place and source in self._written:
                     found[place] = given[source]
                 else:  # The next run may write to it.
-                    found[place] = found[place].clone() if is_torch else found[place].copy()
+                    found[place] = found[place].clone() if gives_torch else found[place].copy()
             return found
 
-    def _call_padded(self, values: list[Any], shapes: Shapes) -> list[Any]:
+    def _call_padded(self, values: list[Any], shapes: Shapes, in_place: bool) -> list[np.ndarray]:
         given, pads = tuple(map(tuple, shapes)), not self.info.why_not_padded
+        pads = pads and not (in_place and self._written)
         number = self.info.buckets.find(given, pads=pads)
         if number is None:
             raise SessionError(self._wrong_shapes(shapes))
@@ -327,9 +356,9 @@ class IOBinding:
     def bind_output(self, name: str, array: np.ndarray | str | None = None) -> None:
         """Bind an output; ``array``: where to write it. A device's name is accepted and ignored.
 
-        Raises ``SessionError`` for an unknown name.
+        Raises ``SessionError`` for an unknown name, or an array of another type or shape.
         """
-        self._session._chosen([name])
+        self._session.check_output(name, array)
         if isinstance(array, np.ndarray):
             self.targets[name] = array
 

@@ -65,8 +65,8 @@ class Slot:
             tvm_runtime().get_global_func("runtime.TVMTensorCopyFromTo")(self._tensor, value.tensor)
 
 
-class Foreign:
-    """A tensor of another library: its shape, and the same memory as TVM's tensor."""
+class TorchTensor:
+    """A PyTorch tensor: its shape, and the same memory as TVM's tensor."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
@@ -76,27 +76,46 @@ class Foreign:
         return np.array(array_of(self.tensor), dtype=dtype)
 
 
-def tensor_of(value: Any, dtype: str) -> tuple[Any, bool]:
-    """A number, a list or a tensor with DLPack as an array or ``Foreign``; whether it is PyTorch's.
+def is_torch(value: Any) -> bool:
+    """Whether a value is a PyTorch tensor. Imports no PyTorch."""
+    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
 
-    Raises ``SessionError`` for a tensor of another type or device, or for what is no tensor.
+
+def tensor_of(value: Any, dtype: str) -> Any:
+    """A number, a list, or a tensor of another library as an array or a ``TorchTensor``.
+
+    Raises ``SessionError`` for another type or device, or for a value that is no tensor.
     """
-    if not hasattr(value, "__dlpack__"):
-        return _array(value, dtype), False
-    is_torch = type(value).__module__.partition(".")[0] == "torch" or (
-        "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
-    )
-    if is_torch:
-        value = value.detach().contiguous()
+    if not is_torch(value):
+        return _array(value, dtype)
+    own = value.detach().resolve_neg().resolve_conj().contiguous()
     try:
-        tensor = tvm_runtime().from_dlpack(value)
+        tensor = tvm_runtime().from_dlpack(own)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise SessionError(f"a {type(value).__name__} cannot be read by DLPack: {error}") from error
+        raise SessionError(f"a PyTorch tensor cannot be read by DLPack: {error}") from error
     if str(tensor.dtype) != dtype or tensor.device.type != "cpu":
         raise SessionError(
             f"a tensor of the type {tensor.dtype} on {tensor.device}: expected {dtype} on the CPU"
         )
-    return Foreign(tensor), is_torch
+    return TorchTensor(tensor)
+
+
+def check_changeable(value: Any, name: str) -> None:
+    """Raise ``SessionError`` unless a bound value can be changed where it is."""
+    if is_torch(value):
+        if value.is_contiguous():
+            return
+        reason = "a PyTorch tensor with strides"
+    elif type(value) is np.ndarray:
+        if value.flags.writeable:
+            return
+        reason = "a read-only array"
+    else:
+        reason = f"a {type(value).__name__}"
+    raise SessionError(
+        f"input {name!r} is {reason}, and the model changes it: bind a writable NumPy array or a "
+        "contiguous PyTorch tensor"
+    )
 
 
 def array_of(tensor: Any) -> np.ndarray:
@@ -141,19 +160,21 @@ def torch_of(tensor: Any) -> Any:
 
 
 def _array(value: Any, dtype: str) -> np.ndarray:
-    """A NumPy number, a subclass of arrays, or Python's numbers and lists."""
-    if isinstance(value, np.ndarray | np.generic):
-        given = np.asarray(value)
-        if str(given.dtype) != dtype:
-            raise SessionError(f"an array of the type {given.dtype}: expected {dtype}")
-        return given
-    # Python's own numbers have no type of their own.
+    """An array of a NumPy number, an array's subclass, a tensor, or Python's numbers and lists."""
     try:
-        return np.asarray(value, dtype=numpy_type(dtype))
-    except (TypeError, ValueError) as error:
+        if isinstance(value, np.ndarray | np.generic):
+            given = np.asarray(value)
+        elif hasattr(value, "__dlpack__"):
+            given = np.from_dlpack(value)
+        else:  # Python's own numbers have no type of their own.
+            return np.asarray(value, dtype=numpy_type(dtype))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise SessionError(
             f"a {type(value).__name__} cannot be read as {dtype} ({error}): expected an array"
         ) from error
+    if str(given.dtype) != dtype:
+        raise SessionError(f"an array of the type {given.dtype}: expected {dtype}")
+    return given
 
 
 def _allocate(shape: tuple[int, ...], dtype: str) -> Any:

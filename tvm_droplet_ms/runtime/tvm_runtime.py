@@ -2,6 +2,7 @@
 """Loads TVM's runtime without its compiler, and sets its threads. Imports no TVM."""
 
 import ctypes
+import filecmp
 import importlib.util
 import os
 import sys
@@ -13,6 +14,9 @@ from typing import Any
 from .errors import SessionError
 
 _LIBRARY = "libtvm_runtime.so"
+
+_THREADS = "runtime.NumThreads"
+"""TVM's function that gives the number of threads."""
 
 _BIG_CORES = 1
 """The mode kBig of TVM's ``src/runtime/threading_backend.cc``."""
@@ -42,17 +46,22 @@ def tvm_runtime() -> Any:
     Raises ``SessionError`` if neither apache-tvm nor a bundle beside this file has the library.
     """
     ffi = _import_ffi()
-    # A library beside a Python of the same TVM is the same library: it is not loaded twice.
+    # TVM's own package, or a program that was built with TVM, has loaded it.
+    if ffi.get_global_func(_THREADS, allow_missing=True) is not None:
+        return ffi
     spec = importlib.util.find_spec("tvm")
-    places = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
-    for folder in (_BUNDLED, *places):
-        if (folder / _LIBRARY).exists():
-            ctypes.CDLL(os.fspath(folder / _LIBRARY), ctypes.RTLD_GLOBAL)
-            return ffi
-    raise SessionError(
-        f"{_LIBRARY} is neither in {_BUNDLED} nor in the package apache-tvm: "
-        "pip install 'apache-tvm>=0.27,<0.28', or use `droplet-ms bundle`"
-    )
+    folders = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
+    found = [folder / _LIBRARY for folder in (_BUNDLED, *folders) if (folder / _LIBRARY).exists()]
+    if not found:
+        raise SessionError(
+            f"{_LIBRARY} is neither in {_BUNDLED} nor in the package apache-tvm: "
+            "pip install 'apache-tvm>=0.27,<0.28', or use `droplet-ms bundle`"
+        )
+    # The installed one if it is the same: the process may import TVM later, and a second copy of
+    # the runtime would end it.
+    same = [path for path in found[1:] if filecmp.cmp(path, found[0], shallow=False)]
+    ctypes.CDLL(os.fspath((same or found)[0]), ctypes.RTLD_GLOBAL)
+    return ffi
 
 
 class _Pool(threading.local):
@@ -72,14 +81,26 @@ def use_threads(count: int) -> None:
     if _pool.threads == count:
         return
     ffi = tvm_runtime()
-    os.environ["TVM_NUM_THREADS"] = str(count)
+    # The pool of a thread starts with as many, and never grows.
+    if not _at_least(os.environ.get("TVM_NUM_THREADS", ""), count):
+        os.environ["TVM_NUM_THREADS"] = str(count)
     # A bound worker and a caller on the same core take turns.
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     ffi.get_global_func("runtime.config_threadpool")(_BIG_CORES, count)
-    running = int(ffi.get_global_func("runtime.NumThreads")())
+    running = int(ffi.get_global_func(_THREADS)())
     if running != count:
         raise SessionError(
             f"threads={count}: TVM's thread pool of this thread has started with {running}; open "
-            f"the session with the most threads first, or set TVM_NUM_THREADS={count}"
+            f"the session with the most threads first, or set TVM_NUM_THREADS={count} before the "
+            "process starts"
         )
     _pool.threads = count
+
+
+def forget_threads() -> None:
+    """Note that something else has changed the threads of TVM's pool for the calling thread."""
+    _pool.threads = 0
+
+
+def _at_least(text: str, count: int) -> bool:
+    return text.isdigit() and int(text) >= count

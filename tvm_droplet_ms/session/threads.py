@@ -9,6 +9,7 @@ import tvm_ffi
 
 import tvm
 
+from ..runtime.tvm_runtime import forget_threads
 from .errors import ModelError
 from .given_inputs import is_integer
 
@@ -59,6 +60,7 @@ def set_own_threads(count: int) -> None:
     Raises ``ModelError`` if TVM's pool has started with fewer threads: the pool never grows.
     """
     set_worker_threads(count)
+    forget_threads()
     big_cores = 1  # mode kBig of src/runtime/threading_backend.cc
     tvm_ffi.get_global_func("runtime.config_threadpool")(big_cores, count)
     running = int(tvm.runtime.num_threads())

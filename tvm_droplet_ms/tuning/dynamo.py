@@ -6,15 +6,21 @@ hands over is exported with its weights bound, tuned as ``tune`` does, and kept 
 """
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from filelock import FileLock
+
+from ..compat.versions import package_version
 from ..host import host_target
 from ..runtime import InferenceSession, SessionError
-from ..session.errors import ModelError
+from ..session.archive import replacing
+from ..session.errors import ModelError, first_line
 from .tuner import tune
 
 logger = logging.getLogger(__name__)
@@ -22,8 +28,16 @@ logger = logging.getLogger(__name__)
 CACHE = "TVM_DROPLET_MS_CACHE"
 """The environment variable with the directory of compiled graphs."""
 
+_EAGER = "a graph runs as PyTorch runs it"
+"""The beginning of a warning."""
+
 _FIRST_SECS = 30.0
 """The most seconds for first picks."""
+
+_MOST_SETS = 256
+"""The most sets of weights for which one graph is compiled."""
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
 _OPTIONS = ("minutes", "threads", "tolerance", "precision", "exact")
 
@@ -37,7 +51,8 @@ def droplet(
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo for this machine's CPU.
 
-    The weights are those of the first call. A graph that cannot be compiled runs as PyTorch runs
+    The weights are those of the first call of each module; a change by PyTorch's operators is
+    noticed, one through ``.data`` is not. A graph that cannot be compiled runs as PyTorch runs
     it, with a warning that says why: one with gradients, open extents, other devices, changed
     inputs, or operators that TVM's importer lacks.
 
@@ -71,43 +86,98 @@ def droplet(
     reason = _unsupported(module, example_inputs)
     if not reason:
         try:
-            return _Compiled(module, example_inputs, chosen)
-        except (ModelError, SessionError) as error:
-            reason = str(error)
+            return _Graph(module, example_inputs, chosen)
         # PyTorch's exporter raises many classes for graphs that it cannot export.
         except Exception as error:
-            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    logger.warning("a graph runs as PyTorch runs it: %s", reason)
+            reason = _reason(error)
+    logger.warning("%s: %s", _EAGER, reason)
     run: Callable[..., Any] = module.forward
     return run
 
 
-class _Compiled:
-    """A compiled graph, called with all inputs of the graph."""
+def _reason(error: Exception) -> str:
+    known = isinstance(error, ModelError | SessionError)
+    return str(error) if known else f"{type(error).__name__}: {first_line(error)}"
+
+
+class _Graph:
+    """A graph of TorchDynamo, called with all its inputs: a library for each set of weights.
+
+    TorchDynamo runs one graph for all modules of a class, with the weights of each.
+    """
 
     def __init__(self, module: Any, inputs: Sequence[Any], options: Mapping[str, Any]) -> None:
-        import torch
-
-        self._eager = module.forward
+        self._module, self._options = module, options
         static = _static_places(module, inputs)
+        self._static = sorted(static)
         self._free = [place for place in range(len(inputs)) if place not in static]
-        self._static = [(place, inputs[place]._version) for place in sorted(static)]
-        self._is_stale = False
-        free = [inputs[place] for place in self._free]
-        bound = _bound_module(module, inputs, self._free)
-        program = torch.export.export(bound, tuple(free), strict=False)
-        if changed := _changed(program):
-            raise ModelError(f"it changes {changed}")
-        self._session = _session(program, free, options)
+        self._bound: dict[tuple[int, ...], _Bound | None] = {}
+        self._compile(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
-        # The library holds the weights of the first call.
-        if self._is_stale or any(inputs[place]._version != seen for place, seen in self._static):
-            if not self._is_stale:
-                logger.warning("a graph runs as PyTorch runs it: its weights have changed")
-                self._is_stale = True
-            return self._eager(*inputs)
-        return tuple(self._session([inputs[place] for place in self._free]))
+        static = [inputs[place] for place in self._static]
+        key = tuple(map(id, static))
+        if key not in self._bound and len(self._bound) == _MOST_SETS:
+            return self._module.forward(*inputs)
+        if key not in self._bound:
+            try:
+                self._compile(inputs)
+            except Exception as error:  # As in ``droplet``.
+                self._refuse(key, _reason(error))
+        bound = self._bound[key]
+        if bound is not None and not bound.holds(static):
+            self._refuse(key, "its weights have changed")
+            bound = None
+        if bound is None:
+            return self._module.forward(*inputs)
+        try:
+            return bound.run([inputs[place] for place in self._free])
+        except SessionError as error:
+            self._refuse(key, str(error))
+            return self._module.forward(*inputs)
+
+    def _refuse(self, key: tuple[int, ...], reason: str) -> None:
+        logger.warning("%s: %s", _EAGER, reason)
+        self._bound[key] = None
+
+    def _compile(self, inputs: Sequence[Any]) -> None:
+        import torch
+
+        free = [inputs[place] for place in self._free]
+        bound = _bound_module(self._module, inputs, self._free)
+        with torch.no_grad():
+            program = torch.export.export(bound, tuple(free), strict=False)
+            program = program.run_decompositions({})
+        if changed := _changed(program):
+            raise ModelError(f"it changes {changed}")
+        session = _session(program, self._options)
+        static = [inputs[place] for place in self._static]
+        self._bound[tuple(map(id, static))] = _Bound(session, static)
+
+
+class _Bound:
+    """The library of a graph with one set of weights."""
+
+    def __init__(self, session: InferenceSession, static: Sequence[Any]) -> None:
+        self._session = session
+        # The tensors are kept, so that no other gets their identity.
+        self._static = [(each, each._version, each.data_ptr()) for each in static]
+
+    def holds(self, static: Sequence[Any]) -> bool:
+        """Whether these are the weights of the library, unchanged since."""
+        return all(
+            value is kept and value._version == version and value.data_ptr() == address
+            for value, (kept, version, address) in zip(static, self._static, strict=True)
+        )
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Run the library; its outputs as PyTorch's tensors."""
+        import torch
+
+        return tuple(
+            torch.from_numpy(each) if isinstance(each, np.ndarray) else each
+            for each in self._session(inputs)
+        )
 
 
 def _unsupported(module: Any, inputs: Sequence[Any]) -> str:
@@ -165,42 +235,61 @@ def _bound_module(module: Any, inputs: Sequence[Any], free: Sequence[int]) -> An
 
 
 def _changed(program: Any) -> str:
-    """What a program changes, in words; "" for nothing."""
-    # Exported programs keep the operators in place; decomposed ones list what they change.
-    signature = program.run_decompositions({}).graph_signature
+    """What a decomposed program changes, in words; "" for nothing."""
+    signature = program.graph_signature
     names = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     return ", ".join(names)
 
 
-def _session(program: Any, free: Sequence[Any], options: Mapping[str, Any]) -> InferenceSession:
+def _session(program: Any, options: Mapping[str, Any]) -> InferenceSession:
     """The session of a program: of the library on disk, or of one that is tuned now."""
     import torch
 
     settings = {"threads": torch.get_num_threads(), **options}
-    secs = 60 * float(settings.pop("minutes", 0))
-    library = _folder(program, settings) / "model.so"
-    is_tuned = library.with_name("tuned_minutes.txt")
-    done = float(is_tuned.read_text()) if is_tuned.exists() else -1.0
-    if not library.exists() or done < secs / 60:
-        given: dict[str, Any] = {"trials": 0, "time_budget_s": _FIRST_SECS}
-        if secs:
-            given = {"time_budget_s": secs}
-        tune(program, work_dir=library.parent, progress=None, **given, **settings)
-        is_tuned.write_text(f"{secs / 60}")
+    minutes = float(settings.pop("minutes", 0))
+    folder = _folder(program, settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    library, tuned = folder / "model.so", folder / "tuned_minutes.json"
+    # Other processes that compile the same graph wait, and read the library.
+    with FileLock(folder / "compile.lock"):
+        if not library.exists() or _minutes(tuned) < minutes:
+            given: dict[str, Any] = {"trials": 0, "time_budget_s": _FIRST_SECS}
+            if minutes:
+                given = {"time_budget_s": 60 * minutes}
+            result = tune(program, work_dir=folder, progress=None, **given, **settings)
+            if result.why_ended == "interrupt":
+                raise KeyboardInterrupt
+            with replacing(tuned) as partial:
+                partial.write_text(json.dumps(minutes))
     return InferenceSession(library, threads=settings["threads"])
 
 
+def _minutes(path: Path) -> float:
+    """How long a library was tuned; -1 if that is not known."""
+    try:
+        return float(json.loads(path.read_text()))
+    except (OSError, TypeError, ValueError):
+        return -1.0
+
+
 def _folder(program: Any, settings: Mapping[str, Any]) -> Path:
-    """The directory of a program on disk, by its code, its weights, the CPU and the options."""
+    """The directory of a program on disk: by its code, weights, types, CPU, options, versions."""
     import torch
 
-    digest = hashlib.sha256(program.graph_module.code.encode())
-    digest.update(f"{host_target()} {sorted(settings.items())}".encode())
+    versions = [package_version(name) for name in _PACKAGES]
+    digest = hashlib.sha256(
+        f"{host_target()} {sorted(settings.items())} {versions} {torch.__version__}".encode()
+    )
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        digest.update(module.code.encode())
+        for node in module.graph.nodes:
+            for value in torch.utils._pytree.tree_leaves(node.meta.get("val")):
+                if isinstance(value, torch.Tensor):
+                    digest.update(f"{node.name} {value.dtype} {tuple(value.shape)}".encode())
     for name, value in sorted({**program.state_dict, **program.constants}.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().contiguous().flatten().view(torch.uint8).numpy())
-    for node in program.graph_module.graph.nodes:
-        if node.op == "placeholder" and (value := node.meta.get("val")) is not None:
-            digest.update(f"{node.name} {value.dtype} {tuple(value.shape)}".encode())
     home = os.environ.get(CACHE) or Path.home() / ".cache" / "tvm_droplet_ms"
     return Path(home, "torch", digest.hexdigest()[:32])

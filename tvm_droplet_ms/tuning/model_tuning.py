@@ -132,6 +132,7 @@ class ModelTuning:
         self._exact, self._halves = options.exact, options.halves
         self._shape = shape
         self._layouts = None if shape is None else shape.layouts
+        self._described: LibraryInfo | None = None
         self._library = context.directory / (EXECUTABLE if shape is None else shape.executable)
         register_schedule_rules()
         for name in mend_torn_end(context.directory):
@@ -288,7 +289,10 @@ class ModelTuning:
     def _keep(self, compiled: CompiledModel, kernels: ModelKernels) -> float:
         """Write the executable of the work directory; return the seconds taken."""
         start = time.monotonic()
-        if kernels.lost and self._is_slower_than_kept(compiled):
+        kept = self._faster_kept(compiled) if kernels.lost else None
+        if kept is not None:
+            # The library of an earlier version may lack the description.
+            kept.export(self._library, self._info(kept))
             note = (
                 f"{self._library} stays as it was written before and is faster: schedules of "
                 f"{', '.join(sorted(kernels.lost))} could not be compiled in time"
@@ -302,19 +306,20 @@ class ModelTuning:
                 self._shape.keep(compiled.linked)
         return time.monotonic() - start
 
-    def _is_slower_than_kept(self, compiled: CompiledModel) -> bool:
-        """Return whether the work directory has an executable that is right and faster."""
+    def _faster_kept(self, compiled: CompiledModel) -> CompiledModel | None:
+        """The executable of the work directory, if it is right and faster."""
         if self._shape is not None or not self._library.exists():
-            return False
+            return None
         # A file of another version of TVM may not load.
         try:
             kept = CompiledModel.load(self._library)
         except Exception as error:
             logger.info("%s does not load: %s", self._library, last_line(error))
-            return False
+            return None
         if not self._agreement.agrees(kept):
-            return False
-        return self._latency(kept, 3).median < self._latency(compiled, 3).median
+            return None
+        is_faster = self._latency(kept, 3).median < self._latency(compiled, 3).median
+        return kept if is_faster else None
 
     def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
         """Check and time the written executable."""
@@ -369,8 +374,13 @@ class ModelTuning:
         self._context.observer.tell("first", content)
 
     def _info(self, compiled: CompiledModel) -> LibraryInfo:
-        inputs, context = self._check.inputs[0], self._context
-        return describe(compiled, self._imported, inputs, context.target, context.threads)
+        """The description of the library: the same for each executable of the model."""
+        if self._described is None:
+            inputs, context = self._check.inputs[0], self._context
+            self._described = describe(
+                compiled, self._imported, inputs, context.target, context.threads
+            )
+        return self._described
 
     def _latency(self, compiled: CompiledModel, runs: int) -> Latency:
         timer = compiled.timer(self._check.inputs[0])

@@ -288,14 +288,10 @@ def shapes_of(inputs: Sequence[InputSpec]) -> dict[str, list[int]]:
     return {spec.name: list(spec.shape) for spec in inputs}
 
 
-def typed(inputs: Sequence[InputSpec], given: Sequence[Any]) -> list[Any]:
-    """Convert values of inputs to their types, but for tensors of other libraries."""
-    return [
-        value
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic)
-        else np.asarray(value, dtype=spec.dtype)
-        for spec, value in zip(inputs, given, strict=True)
-    ]
+def typed(inputs: Sequence[InputSpec], given: Sequence[np.ndarray]) -> Arrays:
+    """Convert values of inputs to their types."""
+    pairs = zip(inputs, given, strict=True)
+    return [np.asarray(array, dtype=spec.dtype) for spec, array in pairs]
 
 
 def in_order(

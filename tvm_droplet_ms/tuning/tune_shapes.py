@@ -2,6 +2,7 @@
 """Tune a model for several shapes, one after the other, and join the compiled models."""
 
 import logging
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from tvm.target import Target
 
-from ..runtime.library_info import append_info
+from ..runtime.library_info import LibraryInfo, append_info
 from ..search_strategy.known_schedules import find_schedules, write_schedules
 from ..session.archive import replacing
 from ..session.database import open_database
@@ -89,7 +90,7 @@ def tune_shapes(
             results, info.buckets, buckets, source, options.tolerance, context.seed, request
         )
         info = replace(info, why_not_padded=reason)
-        append_info(directory / EXECUTABLE, info)
+        _write_info(directory / EXECUTABLE, info)
     first = {field.name: getattr(results[0], field.name) for field in fields(TuneResult)}
     note = REFUSED + reason if reason else PADDED
     logger.info("%s", note)
@@ -99,6 +100,16 @@ def tune_shapes(
     if request.is_asked:
         first["why_ended"] = "interrupt"
     return ShapesResult(**first, of_shapes=results)
+
+
+def _write_info(path: Path, info: LibraryInfo) -> None:
+    """Write the description of a library; a killed run leaves the earlier one."""
+    try:
+        with replacing(path) as partial:
+            shutil.copy(path, partial)
+            append_info(partial, info)
+    except OSError as error:  # Such as a full disk: sessions then do not pad.
+        logger.warning("%s keeps its first description: %s", path, error)
 
 
 def _with_schedules(

@@ -101,6 +101,42 @@ def test_a_second_process_reads_the_library(caplog: pytest.LogCaptureFixture, mo
     assert "as PyTorch runs it" not in caplog.text
 
 
+def test_modules_of_one_class_have_their_own_weights() -> None:
+    torch.manual_seed(0)
+    modules = [nn.Sequential(nn.Linear(4, 3)).eval() for _ in range(2)]
+    for module in modules:
+        module.compile(backend=dynamo.droplet)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        for module in (*modules, *modules):
+            weight, bias = module[0].weight, module[0].bias
+            torch.testing.assert_close(module(x), x @ weight.T + bias)
+        assigned = {name: value + 1 for name, value in modules[0].state_dict().items()}
+        modules[0].load_state_dict(assigned, assign=True)
+        expected = x @ assigned["0.weight"].T + assigned["0.bias"]
+        torch.testing.assert_close(modules[0](x), expected)
+
+
+class Inner(nn.Module):
+    """Arithmetic in a subgraph, whose code the code of the whole leaves out."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        with torch.enable_grad():
+            y = (x * self.factor).relu()
+        return y + 1
+
+
+def test_graphs_that_differ_inside_have_their_own_libraries() -> None:
+    x = torch.tensor([1.0, 2.0])
+    with torch.no_grad():
+        for factor in (2, 3):
+            assert compiled(Inner(factor))(x).tolist() == [1.0 * factor + 1, 2.0 * factor + 1]
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()

@@ -71,6 +71,14 @@ inline std::string MissingFlag(const std::string& description) {
   return "";
 }
 
+// The number after a key of the description; empty if there is none.
+inline std::string Number(const std::string& description, const std::string& key) {
+  size_t at = description.find("\"" + key + "\":");
+  if (at == std::string::npos) return "";
+  at += key.size() + 3;
+  return description.substr(at, description.find_first_not_of("0123456789", at) - at);
+}
+
 }  // namespace detail
 
 // A tensor of zeros, such as Zeros({1, 784}) of float32 or Zeros({8}, {kDLInt, 64, 1}).
@@ -88,7 +96,8 @@ class Model {
     machine_->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, pooled);
   }
 
-  // Runs the model on its inputs in order. `function`: "main", or "main_1", ... of other shapes.
+  // Runs the model on its inputs in order. An output may be an input, or a constant of the model:
+  // copy it before you write to it. `function`: "main", or "main_1", ... of other shapes.
   std::vector<Tensor> Run(const std::vector<Tensor>& inputs, const std::string& function = "main") {
     std::vector<tvm::ffi::AnyView> arguments(inputs.begin(), inputs.end());
     tvm::ffi::Any result;
@@ -107,6 +116,8 @@ class Model {
                                ", which this one lacks: tune the model on this machine");
     }
     setenv("TVM_BIND_THREADS", "0", 0);
+    std::string threads = detail::Number(detail::Description(path), "threads");
+    if (!threads.empty()) setenv("TVM_NUM_THREADS", threads.c_str(), 0);
     return tvm::ffi::Module::LoadFromFile(path);
   }
 

@@ -3,14 +3,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from tvm import relax
+from tvm.ir import IRModule
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 
 from ...compat.versions import package_version
 from ...frontends.imported import ImportedModel
+from ...model.decoding.in_place import GIVEN_AWAY
 from ...runtime.library_info import LibraryInfo, TensorInfo, flags_of_features
 from ...runtime.shapes import Bucket, Buckets
 from .compiled_model import CompiledModel
@@ -29,7 +33,9 @@ def describe(
 
     ``inputs``: values for the runs.
     """
-    outputs, aliases = compiled.output_memory(inputs)
+    outputs, found = compiled.output_memory(inputs)
+    # Another branch may return other memory.
+    aliases = None if _has_branches(imported.mod) else found
     names = imported.output_names
     if len(names) != len(outputs):
         names = tuple(f"output_{place}" for place in range(len(outputs)))
@@ -44,7 +50,7 @@ def describe(
         ),
         buckets=Buckets((Bucket(given, tuple(shape for shape, _ in outputs)),)),
         threads=threads,
-        written=tuple(sorted({source for _, source in aliases if source is not None})),
+        written=_written(imported),
         aliases=aliases,
         cpu_flags=flags_of_features({str(name) for name in llvm_get_cpu_features(target)}),
         target=str(target),
@@ -52,15 +58,34 @@ def describe(
     )
 
 
+def _has_branches(mod: IRModule) -> bool:
+    found: list[Any] = []
+
+    def note(expression: Any) -> None:
+        if isinstance(expression, relax.If):
+            found.append(expression)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function.body, note)
+    return bool(found)
+
+
+def _written(imported: ImportedModel) -> tuple[int, ...]:
+    """The inputs that the caller gives away, so that the model may write to them."""
+    main = imported.mod["main"]
+    given = {str(name) for name in (main.attrs or {}).get(GIVEN_AWAY, {})}
+    return tuple(place for place, each in enumerate(main.params) if each.name in given)
+
+
 def join_infos(infos: Sequence[LibraryInfo]) -> LibraryInfo:
     """Describe the library of several shapes of a model, before padding was tested."""
-    aliases = {alias for info in infos for alias in info.aliases or ()}
+    aliases = {info.aliases for info in infos}
     return replace(
         infos[0],
         buckets=Buckets(tuple(info.buckets.buckets[0] for info in infos)),
         functions=tuple(entry_name(number) for number in range(len(infos))),
-        written=tuple(sorted({place for info in infos for place in info.written})),
-        aliases=tuple(sorted(aliases, key=str)),
+        aliases=infos[0].aliases if len(aliases) == 1 else None,
         why_not_padded="padding was not tested",
     )
 

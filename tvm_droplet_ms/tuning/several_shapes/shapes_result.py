@@ -4,6 +4,7 @@
 import json
 from dataclasses import dataclass
 
+from ...runtime.shapes import Buckets
 from ..compile.description import entry_name
 from ..result import TuneResult
 
@@ -24,6 +25,16 @@ class ShapesResult(TuneResult):
     """
 
     of_shapes: tuple[TuneResult, ...] = ()
+
+    @property
+    def buckets(self) -> Buckets:
+        """The shapes."""
+        return self.info.buckets
+
+    @property
+    def why_not_padded(self) -> str:
+        """Why inputs of other extents are refused; "" if they are padded."""
+        return self.info.why_not_padded
 
     @property
     def pads(self) -> bool:
