@@ -15,7 +15,7 @@ from .tvm_runtime import tvm_runtime
 _COPIED_BYTES = 1 << 24
 """Number of bytes copied at a time."""
 
-_MADVISE, _PAGE_OUT = ctypes.CDLL(None).madvise, 21
+_ADVISE_KERNEL, _PAGE_OUT = ctypes.CDLL(None).madvise, 21
 """Linux's call about pages, and its advice ``MADV_PAGEOUT``. Pages that differ from the file, such
 as relocated addresses, keep their content."""
 
@@ -57,7 +57,7 @@ class LibraryFile:
             span, rights, _, _, number = line.split(maxsplit=5)[:5]
             if number == inode and rights == "r--p":
                 start, end = (int(part, 16) for part in span.split("-"))
-                _MADVISE(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT)
+                _ADVISE_KERNEL(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT)
 
     def copy(self, path: Path) -> None:
         """Write the library's bytes to another file."""
