@@ -90,6 +90,8 @@ class ProgressCallback(PyMeasureCallback):  # type: ignore[misc]
                 message = str(ran.error_msg)
                 failures.append((failure_kind(built.error_msg, message), message))
         task.tell(times, failures)
+        if self._run.model is not None:
+            self._run.model.tell(key, task.best_secs, task.done)
         self._show(task)
 
     def _show(self, task: TaskState) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .model_state import ModelState
+
 Failed = tuple[str, str]
 """The kind of a failure, and its message."""
 
@@ -94,11 +96,15 @@ class RunState:
         A monotonic clock in seconds.
     started : float
         The start of the run, in seconds since the epoch.
+    model : ModelState | None
+        The model whose kernels the tasks are. None for a single kernel, and before the first
+        executable.
     """
 
     tasks: list[TaskState] = field(default_factory=list)
     clock: Callable[[], float] = time.monotonic
     started: float = field(default_factory=time.time)
+    model: ModelState | None = None
 
     def __post_init__(self) -> None:
         self._begun = self.clock()
@@ -116,6 +122,11 @@ class RunState:
         if not done or not all(task.trials for task in self.tasks):
             return math.nan
         return self.secs / done * sum(left)
+
+    @property
+    def estimated_model(self) -> ModelState | None:
+        """The model; None if its latency is not known."""
+        return self.model if self.model is not None and self.model.secs > 0.0 else None
 
     def event(self, name: str, task: TaskState | None = None) -> dict[str, Any]:
         """An event of the run, or of a task, as JSON-compatible values; None for unknown values."""
@@ -164,12 +175,19 @@ def sentence(run: RunState, task: TaskState) -> str:
     trials = f"{task.done} of {task.trials}" if task.trials else f"{task.done}"
     parts = [task.phase] if task.phase else []
     parts += [f"{trials} trials", f"best {best}", f"{task.since_gain} since the last gain"]
-    parts += [failed(task), f"{run.secs:.0f} s"]
+    parts.append(failed(task))
+    model = run.estimated_model
+    if model is None:
+        parts.append(f"{run.secs:.0f} s")
     if len(run.tasks) > 1:
         parts.append(f"{sum(one.done for one in run.tasks)} trials of all {len(run.tasks)}")
     if not math.isnan(run.secs_left):
         parts.append(f"about {run.secs_left:.0f} s left")
-    return f"{task.name}: {', '.join(parts)}"
+    line = f"{task.name}: {', '.join(parts)}"
+    if model is None:
+        return line
+    shown = (model.shown_latency(), model.shown_time(run.clock()), model.shown_forecast())
+    return f"{', '.join(shown)}; {line}"
 
 
 def failed(task: TaskState) -> str:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in Markdown: data in, text out."""
+"""Tables in Markdown and HTML: data in, text out."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 
 
 def format_profile(parts: Mapping[str, float]) -> str:
@@ -37,3 +38,10 @@ def align(lines: Sequence[Sequence[str]]) -> str:
     padded = [[line[0].ljust(widths[0]), *(map(str.rjust, line[1:], widths[1:]))] for line in lines]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])
+
+
+def html_table(lines: Sequence[Sequence[str]]) -> str:
+    """Format lines of cells as a table in HTML, for notebooks; all text is escaped."""
+    cells = ("".join(f"<td>{escape(cell)}</td>" for cell in line) for line in lines)
+    rows = "".join(f'<tr style="text-align: left">{line}</tr>' for line in cells)
+    return f"<table>{rows}</table>"

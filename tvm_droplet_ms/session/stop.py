@@ -17,12 +17,14 @@ class StopRequest:
     """A request to end a run: at a deadline, or at a signal.
 
     ``deadline``: the time of ``clock`` at which the run ends, in seconds; infinity for none.
+    ``began``: the time of ``clock`` at which the run began.
     """
 
     def __init__(
         self, deadline: float = float("inf"), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.deadline = deadline
+        self.began = clock()
         self._clock = clock
         self._asked = threading.Event()
 
@@ -51,7 +53,7 @@ class StopRequest:
         # Without a deadline, ``secs`` is infinite too if it is a share of the time left.
         deadline = self.deadline - secs if isfinite(self.deadline) else self.deadline
         other = StopRequest(deadline, self._clock)
-        other._asked = self._asked
+        other.began, other._asked = self.began, self._asked
         return other
 
     @contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of a tuned model's kernels, one row each."""
+"""Tables of a model's kernels: of a tuned model, and of one that is being tuned."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -10,11 +11,13 @@ from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
+from ..display.model_state import ModelKernel
 from ..model.kernels.winograd.winograd import implementation_of
 from ..session.roofline import MachineRates, task_bound, task_work
 from .model_kernels import ModelKernels
+from .picks.first_picks import is_tunable
 from .result import KernelRow
-from .schedules import count_trials, is_made_up, workloads_of
+from .schedules import best_records, count_trials, is_made_up, workloads_of
 
 
 def kernel_rows(
@@ -52,6 +55,38 @@ def kernel_rows(
             )
         )
     return tuple(sorted(rows, key=lambda row: -row.secs))
+
+
+def begun_kernels(
+    kernels: ModelKernels, rows: Sequence[KernelRow], database: Database, target: Target
+) -> dict[int, ModelKernel]:
+    """Describe the tunable kernels at the begin of a search, by the hash of their workloads.
+
+    ``rows``: the kernels of the first executable.
+
+    The first time of a kernel is that of its first schedule, measured alone as the search does. If
+    it was not measured, the time inside the first executable takes its place.
+    """
+    best = best_records(database, target)
+    picks = {structural_hash(pick.mod): pick for pick in kernels.picks}
+    row_of = {row.name: row for row in rows if row.roofline_share}
+    found = {}
+    for task in kernels.tasks:
+        row = row_of.get(str(task.task_name))
+        if row is None or row.name in kernels.untouched or not is_tunable(task):
+            continue
+        key = structural_hash(task.dispatched[0])
+        pick = picks.get(key)
+        picked = math.inf if pick is None or pick.secs is None else pick.secs
+        first = picked if pick is None or pick.replaced_secs is None else pick.replaced_secs
+        if key in best:
+            first = min(first, best[key][1])
+        inside = row.secs / row.weight
+        if math.isinf(first):
+            first = inside
+        bound = row.roofline_share * inside
+        found[key] = ModelKernel(row.weight, bound, first, min(first, picked), row.trials)
+    return found
 
 
 def schedules_as_python(kernels: ModelKernels) -> dict[str, str]:

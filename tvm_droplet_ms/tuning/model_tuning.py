@@ -39,7 +39,7 @@ from .compile.description import describe
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
 from .kernel.machine import write_machine
-from .kernel_table import kernel_rows, schedules_as_python, task_secs
+from .kernel_table import begun_kernels, kernel_rows, schedules_as_python, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .result import KernelRow, Latency, TuneResult, shapes_of
@@ -162,11 +162,13 @@ class ModelTuning:
         try:
             made = self._first(stop)
             plan = self._write_first(made, stop)
-            measured_picks = self._measure_picks(made, plan, trials)
+            measured_picks = self._measure_picks(made, plan, stop, trials)
             unmeasured = "trials" if trials == 0 else "nothing to measure"
             if plan.tuning.is_due:
                 unmeasured = "interrupt" if plan.tuning.is_asked else "time"
             chosen, choice = self._choose_algorithms(made, plan.tuning, trials)
+            if chosen is not made.kernels:
+                self._context.observer.leave_model()
             self._search(chosen, plan.tuning, trials)
             if self._tuner.trials or measured_picks or chosen is not made.kernels:
                 chosen = self._write_last(made, chosen, choice, plan, stop)
@@ -202,10 +204,13 @@ class ModelTuning:
         tuning = stop.earlier(ending + may_choose * choosing)
         return _Plan(tuning, may_choose, run_secs)
 
-    def _measure_picks(self, made: Executable, plan: _Plan, trials: int | None) -> int:
+    def _measure_picks(
+        self, made: Executable, plan: _Plan, end: StopRequest, trials: int | None
+    ) -> int:
         """Measure the picks of the kernels that dominate the first executable; return the count.
 
-        The times of the first executable are an event of the run.
+        The times of the first executable are an event of the run, and the displays show what is
+        gained from then on.
         """
         kernels, tuning = made.kernels, plan.tuning
         latency = Latency((plan.run_secs,))
@@ -219,9 +224,13 @@ class ModelTuning:
             if runs > 1:
                 latency = self._latency(made.compiled, runs)
             found = made.compiled.kernel_secs(self._check.inputs[0], runs)
-        self._tell_first(latency, self._rows(kernels, found))
+        rows = self._rows(kernels, found)
+        self._tell_first(latency, rows)
         build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
-        return self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
+        count = self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
+        begun = begun_kernels(kernels, rows, self._database, self._context.target)
+        self._context.observer.follow_model(latency.median, begun, end)
+        return count
 
     def _choose_algorithms(
         self, made: Executable, tuning: StopRequest, trials: int | None

@@ -16,6 +16,7 @@ import numpy as np
 
 from tvm.target import Target
 
+from ..display.tables import html_table, shown_share
 from ..frontends.imported import Arrays, InputSpec
 from ..runtime import InferenceSession, SessionError
 from ..runtime.library_info import LibraryInfo
@@ -23,6 +24,9 @@ from ..session.errors import ModelError, first_line
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel, time_in_alternation
+
+MOST_ROWS = 12
+"""The most kernels of a summary that have a line of their own."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,51 @@ class TuneResult:
             f"{type(self).__name__}({self.latency}, {self.trials} trials, "
             f"deviation {self.deviation:.1e}, work_dir={os.fspath(self.work_dir)!r})"
         )
+
+    @property
+    def shown_inputs(self) -> str:
+        """The names and shapes of the inputs as text."""
+        return ", ".join(f"{spec.name} {spec.shape}" for spec in self.inputs)
+
+    def _repr_html_(self) -> str:
+        """Return the summary as tables for a notebook."""
+        return html_table(self.facts()) + html_table(self.kernel_cells())
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return the lines of the summary, each with its name: the latency, then the others."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items()))
+        ending = f", ended by {self.why_ended}" + (f"; failed: {kinds}" if kinds else "")
+        reference = self.check.reference.name
+        return [
+            ("latency", f"{self.latency} on {self.threads} thread(s)"),
+            ("deviation", f"{self.deviation:.1e} of the scale of its row, from {reference}"),
+            ("trials", f"{self.trials}{ending}"),
+            ("outlook", f"{self.outlook}"),
+            ("work_dir", f"{self.work_dir}"),
+            *(("note", note) for note in self.notes),
+        ]
+
+    def kernel_cells(self) -> list[tuple[str, ...]]:
+        """Return the cells of the summary's table of kernels, the header first."""
+        header = ("kernel", "calls", "ms", "GFLOP/s", "of roofline", "trials", "schedule")
+        rows = [
+            (
+                row.name,
+                str(row.weight),
+                f"{1e3 * row.secs:.3f}",
+                f"{row.gflops:.1f}",
+                shown_share(row.roofline_share),
+                str(row.trials),
+                row.schedule,
+            )
+            for row in self.kernels[:MOST_ROWS]
+        ]
+        rest = self.kernels[MOST_ROWS:]
+        if rest:
+            others = (f"{len(rest)} others", str(sum(row.weight for row in rest)))
+            secs = f"{1e3 * sum(row.secs for row in rest):.3f}"
+            rows.append((*others, secs, "", "", str(sum(row.trials for row in rest)), ""))
+        return [header, *rows]
 
     @property
     def executable(self) -> Any:

@@ -21,7 +21,10 @@ from tvm.target import Target
 
 from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
 from ..display.displays import tell_event
+from ..display.model_state import ModelKernel, ModelState
 from ..search_strategy.stopping import Stop
+from ..session.stop import StopRequest
+from .budget.outlook import outlook
 from .picks.pick_workers import WarmStart
 from .schedules import best_records, count_trials
 
@@ -92,6 +95,21 @@ class RunObserver:
     def tasks(self) -> list[TaskState]:
         """The state of each kernel."""
         return self._run.tasks
+
+    def follow_model(
+        self, first_secs: float, kernels: Mapping[int, ModelKernel], end: StopRequest
+    ) -> None:
+        """Show a model from now on, if it has kernels to tune; see ``ModelState``."""
+
+        def gain(those: Sequence[ModelKernel], model_secs: float) -> float:
+            return outlook(those, model_secs).gain
+
+        if kernels:
+            self._run.model = ModelState(first_secs, kernels, end.began, end.deadline, gain)
+
+    def leave_model(self) -> None:
+        """Show the kernels alone from now on."""
+        self._run.model = None
 
     def know_records(
         self, tasks: Sequence[ExtractedTask], database: Database, target: Target

@@ -92,6 +92,7 @@ def test_fastest_is_found_whatever_comes_first(mod):
     table = Table(times)
     (fastest,) = measure_finalists([Finalists(mod, tuple(traces))], TARGET, table, table)
     assert fastest.secs == 0.5 and applied(mod, fastest.trace) == applied(mod, traces[1])
+    assert fastest.pick_secs == 5.0
 
 
 def test_unscheduled_kernel_is_kept_where_it_is_the_fastest(mod):
@@ -100,6 +101,13 @@ def test_unscheduled_kernel_is_kept_where_it_is_the_fastest(mod):
     (fastest,) = measure_finalists([finalists], TARGET, table, table)
     assert fastest.secs == 0.1 and applied(mod, fastest.trace) == structural_hash(mod)
     assert len(fastest.trace.insts) == 0
+
+
+def test_without_a_pick_the_unscheduled_kernel_is_what_is_replaced(mod):
+    table = Table({structural_hash(mod): 0.75, applied(mod, split(mod, 4)): 0.5})
+    finalists = Finalists(mod, (split(mod, 2), split(mod, 4)), has_pick=False)
+    (fastest,) = measure_finalists([finalists], TARGET, table, table)
+    assert (fastest.secs, fastest.pick_secs) == (0.5, 0.75)
 
 
 def test_failures_cost_only_themselves(mod):
@@ -111,6 +119,7 @@ def test_failures_cost_only_themselves(mod):
         [Finalists(mod, (broken, crashing, sound)), Finalists(others, ())], TARGET, table, table
     )
     assert [fastest.secs for fastest in found] == [0.5, 1.0]
+    assert [fastest.pick_secs for fastest in found] == [math.inf, math.inf]
     nothing = Table({}, default=None)
     assert measure_finalists([Finalists(mod, (sound,))], TARGET, nothing, nothing) == [None]
 
@@ -183,7 +192,7 @@ def test_slow_pick_is_replaced_and_kept_for_the_next_run(tmp_path):
     assert contest(table, tmp_path).run([task], picks, {"relu8": 1.0}, StopRequest(), 0.1) == 1
     pick = picks.find(mod, TARGET)
     assert pick.secs == 0.25 and applied(mod, pick.trace) == applied(mod, split(mod, 8))
-    assert pick.points == ((0, (2,)),)
+    assert pick.points == ((0, (2,)),) and pick.replaced_secs == 1.0
     stored = restore(mod, PickFile(tmp_path).read()[task_key(mod, TARGET)], True)
     assert stored.secs == 0.25 and applied(mod, stored.trace) == applied(mod, pick.trace)
     # It is not measured again.

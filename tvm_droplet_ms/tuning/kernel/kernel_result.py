@@ -15,6 +15,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...display.state import shown_us
+from ...display.tables import html_table
 from ...measure.build import source_of
 from ...runtime.library_file import LibraryFile
 from ...session.archive import replacing
@@ -193,6 +194,10 @@ class KernelResult:
             "library": str(self.library),
         }
         return json.dumps(content, indent=1)
+
+    def _repr_html_(self) -> str:
+        """Return the lines of ``str(result)`` as a table for a notebook."""
+        return html_table([[line.strip()] for line in str(self).splitlines()])
 
     def __str__(self) -> str:
         rate = "" if self.flop != self.flop else f", {self.gflops:.1f} GFLOP/s"

@@ -53,27 +53,36 @@ GAIN_SHARE = 0.98
 
 @dataclass(frozen=True)
 class Finalists:
-    """The schedules of a workload to measure besides the unscheduled one; its pick comes first."""
+    """The schedules of a workload to measure besides the unscheduled one; its pick comes first.
+
+    ``has_pick``: whether there is one. Otherwise, the unscheduled kernel counts as it.
+    """
 
     mod: IRModule
     traces: tuple[Trace, ...]
+    has_pick: bool = True
 
 
 @dataclass(frozen=True)
 class Fastest:
-    """The fastest trace of a workload, empty for the unscheduled kernel, and its mean seconds."""
+    """The fastest trace of a workload, empty for the unscheduled kernel, and its mean seconds.
+
+    ``pick_secs``: the mean seconds of the workload's pick; infinity if it could not be measured.
+    """
 
     trace: Trace
     secs: float
+    pick_secs: float
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A schedule to build and run."""
+    """A schedule to build and run; ``is_pick``: whether it is the pick of its workload."""
 
     task: int
     trace: Trace
     mod: IRModule
+    is_pick: bool = False
 
 
 def measure_finalists(
@@ -107,9 +116,12 @@ def measure_finalists(
             if is_machinery_failure(timed.error_msg):
                 unfinished.add(entry.task)
             continue
-        best = fastest[entry.task]
-        if mean(secs) < (math.inf if best is None else best.secs):
-            fastest[entry.task] = Fastest(entry.trace, mean(secs))
+        best = fastest[entry.task] or Fastest(entry.trace, math.inf, math.inf)
+        if entry.is_pick:
+            best = replace(best, pick_secs=mean(secs))
+        if mean(secs) < best.secs:
+            best = replace(best, trace=entry.trace, secs=mean(secs))
+        fastest[entry.task] = best
     for given in inputs:
         shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
     for reason, count in failures.items():
@@ -120,7 +132,7 @@ def measure_finalists(
 def _entries(place: int, task: Finalists) -> list[_Entry]:
     """Return a workload's distinct schedules; the unscheduled one, maybe very slow, comes last."""
     found: dict[int, _Entry] = {}
-    for trace in task.traces:
+    for number, trace in enumerate(task.traces):
         schedule = Schedule(task.mod, debug_mask="none", error_render_level="none")
         # A trace that does not replay may raise an error of any schedule primitive.
         try:
@@ -128,9 +140,11 @@ def _entries(place: int, task: Finalists) -> list[_Entry]:
         except Exception as error:
             logger.info("a first pick does not replay: %s", type(error).__name__)
             continue
-        found.setdefault(structural_hash(schedule.mod), _Entry(place, schedule.trace, schedule.mod))
+        entry = _Entry(place, schedule.trace, schedule.mod, task.has_pick and number == 0)
+        found.setdefault(structural_hash(schedule.mod), entry)
     unscheduled = Schedule(task.mod, debug_mask="none")
-    found.setdefault(structural_hash(task.mod), _Entry(place, unscheduled.trace, unscheduled.mod))
+    entry = _Entry(place, unscheduled.trace, unscheduled.mod, not task.has_pick)
+    found.setdefault(structural_hash(task.mod), entry)
     return list(found.values())
 
 
@@ -217,13 +231,15 @@ class PickContest:
                 traces += [replayed(mod, text) for text in future.result()]
             except Exception as error:
                 logger.info("%s: nothing else to measure: %s", task.task_name, last_line(error))
-            finalists.append(Finalists(mod, tuple(traces)))
+            finalists.append(Finalists(mod, tuple(traces), pick is not None))
         return finalists
 
     def _keep(self, task: ExtractedTask, picks: FirstPicks, fastest: Fastest) -> None:
         mod = task.dispatched[0]
         before = picks.find(mod, self.target) or FirstPick(mod, fastest.trace, (), ())
-        pick = replace(before, trace=fastest.trace, secs=fastest.secs)
+        pick = replace(
+            before, trace=fastest.trace, secs=fastest.secs, replaced_secs=fastest.pick_secs
+        )
         picks.keep(pick, self.target)
         picks.unscheduled.pop(str(task.task_name), None)
         if self.file is not None:

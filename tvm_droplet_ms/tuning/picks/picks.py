@@ -61,6 +61,8 @@ class FirstPick:
     - ``points``: the best predicted points of the design spaces, the best first.
     - ``predicted``: the predicted throughput of each point; empty without a cost model.
     - ``secs``: the measured seconds of the trace; None if it was not measured.
+    - ``replaced_secs``: the seconds, measured with it, of the pick that was predicted before;
+      infinity if they could not be measured, None if this run measured nothing.
     """
 
     mod: IRModule
@@ -68,6 +70,7 @@ class FirstPick:
     points: tuple[SpacePoint, ...]
     predicted: tuple[float, ...]
     secs: float | None = None
+    replaced_secs: float | None = None
 
     def to_line(self, key: str) -> StoredPick:
         """Return the line of the file that ``restore`` reads."""

@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import dataclass
+from html import escape
 
 from ...runtime.shapes import Buckets
 from ..compile.description import entry_name
@@ -48,6 +49,14 @@ class ShapesResult(TuneResult):
     def each_shape(self) -> tuple[TuneResult, ...]:
         """The result for each shape."""
         return self.of_shapes
+
+    def _repr_html_(self) -> str:
+        """Return the summaries of all shapes as tables for a notebook."""
+        tables = (
+            f"<p>{escape(f'{entry_name(number)}: {result.shown_inputs}')}</p>{result._repr_html_()}"
+            for number, result in enumerate(self.of_shapes)
+        )
+        return "".join([*tables, *(f"<p>note: {escape(note)}</p>" for note in self.notes[-1:])])
 
     def as_json(self) -> str:
         """Return the results of all shapes as JSON."""
