@@ -8,7 +8,7 @@ import random
 from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
-from tvm.s_tir.meta_schedule.testing import te_workload
+from tvm.tirx import const
 from tvm_droplet_ms.session.records import RECORDS, WORKLOADS
 
 
@@ -17,11 +17,14 @@ def write_records(work_dir, rows):
 
 
 def commit_products(work_dir):
-    """Two workloads: the numbers 0 and 1."""
+    """Two workloads, the numbers 0 and 1, with extents of 64 bits as in models."""
     database = JSONDatabase(work_dir=str(work_dir))
     for rows in (8, 16):
-        mod = IRModule({"main": te.create_prim_func(te_workload.matmul(rows, 8, 8))})
-        database.commit_workload(mod)
+        n, m = const(rows, "int64"), const(8, "int64")
+        a, b = te.placeholder([n, m], name="A"), te.placeholder([m, m], name="B")
+        k = te.reduce_axis((const(0, "int64"), m), name="k")
+        c = te.compute([n, m], lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+        database.commit_workload(IRModule({"main": te.create_prim_func([a, b, c])}))
 
 
 def multiply(tuned, work_dir, tasks, trials, seed=0):
@@ -43,4 +46,37 @@ def multiply(tuned, work_dir, tasks, trials, seed=0):
     work_dir.mkdir()
     write_records(work_dir, made)
     (work_dir / WORKLOADS).write_text((tuned / WORKLOADS).read_text() * tasks)
+    return work_dir
+
+
+def event(name, milliseconds, kernels=()):
+    """An event of a model; ``kernels``: the name, workload, seconds and roofline share of each."""
+    keys = ("name", "workload", "secs", "roofline_share")
+    rows = [
+        {"weight": 1, "gflops": 2.0, "trials": 1, "schedule": "measured"}
+        | dict(zip(keys, kernel, strict=True))
+        for kernel in kernels
+    ]
+    content = {"event": name, "shapes": {"x": [1, 8]}, "kernels": rows}
+    content |= {"milliseconds": {"median": milliseconds, "quartiles": [1.0, 2.0]}}
+    ending = {"reference": "ONNX Runtime", "deviation": 1e-6, "why_ended": "time", "notes": []}
+    return content | (ending if name == "result" else {})
+
+
+def write_model(work_dir):
+    """The directory of a model of three kernels, two of them with workloads and a trial each."""
+    work_dir.mkdir()
+    commit_products(work_dir)
+    small, large = (json.loads(line)[0] for line in (work_dir / WORKLOADS).read_text().splitlines())
+    trial = [[[], []], [1e-3], {"kind": "llvm"}, []]
+    write_records(work_dir, [[0, trial], [1, trial]])
+    first = [("b", large, 900e-6, 0.2), ("a", small, 250e-6, 0.5)]
+    last = [("b", large, 600e-6, 0.3), ("a", small, 300e-6, 0.5), ("c", "7", 100e-6, 0.1)]
+    beside = {"tuned": {"median": 1.0}, "ONNX Runtime": {"median": 2.0}}
+    events = [event("first", 1.5, first), event("result", 1.0, last)]
+    events.append({"event": "beside", "shapes": {"x": [1, 8]}, "milliseconds": beside})
+    text = "".join(json.dumps(each) + "\n" for each in events)
+    (work_dir / "progress.jsonl").write_text(text)
+    (work_dir / "model.json").write_text(json.dumps({"name": "net.onnx"}))
+    (work_dir / "schedules.json").write_text(json.dumps({"a": "# of T.int64(8)", "b": "# of 16"}))
     return work_dir

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from made_up_runs import multiply
+from made_up_runs import multiply, write_model
 
 from tvm_droplet_ms.cli.report.page import write_report
 from tvm_droplet_ms.display.tables import shown_share
@@ -16,6 +16,7 @@ pytest.importorskip("selenium", reason="Selenium drives the browser: pip install
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
     reason="there is no Chromium with its driver: Debian's packages chromium and chromium-driver",
 )
 
-PHONE, DESKTOP = 390, 1280
+PHONE, DESKTOP = 400, 1300
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +44,17 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tuned, tmp_path_factory):
-    """The page of a kernel, and that of many tasks with long names."""
+    """The page of a kernel, that of many tasks with long names, and that of a model."""
     folder = tmp_path_factory.mktemp("pages")
     many = multiply(tuned.work_dir, folder / f"logs_{'long' * 20}", tasks=12, trials=20)
     for name, work_dir in (("one", tuned.work_dir), ("many", many)):
         write_report(work_dir, folder / f"{name}.html")
+    write_report(write_model(folder / "net"), folder / "model.html")
     return folder
 
 
-def open_page(browser, path, width):
-    """Open a page and all that is folded on it; returns what the browser asked for."""
+def open_page(browser, path, width, opened=True):
+    """Open a page, and all that is folded on it; returns what the browser asked for."""
     # The window of a browser without a screen is never narrower than 500.
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -60,7 +62,8 @@ def open_page(browser, path, width):
     )
     browser.get_log("performance"), browser.get_log("browser")
     browser.get(path.as_uri())
-    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    if opened:
+        browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     messages = [json.loads(row["message"])["message"] for row in browser.get_log("performance")]
     return [
         message["params"]["request"]["url"]
@@ -75,15 +78,11 @@ def texts(browser, selector):
 
 
 def microseconds(value):
-    return "-" if value is None else shown(value, ".4g" if value < 10_000 else ".0f")
-
-
-def shown(value, form=".4g"):
-    return "-" if value is None else format(value, form)
+    return format(value, ".4g" if value < 10_000 else ".0f")
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-@pytest.mark.parametrize("name", ["one", "many"])
+@pytest.mark.parametrize("name", ["one", "many", "model"])
 def test_nothing_is_asked_for_and_nothing_is_cut_off(browser, pages, name, width):
     asked = open_page(browser, pages / f"{name}.html", width)
     assert [url for url in asked if not url.startswith("data:")] == [
@@ -104,7 +103,7 @@ def test_nothing_is_asked_for_and_nothing_is_cut_off(browser, pages, name, width
     assert outside == []
     # Tables need no scrolling of their own either; a schedule's lines may.
     wider = browser.execute_script(
-        "return [...document.querySelectorAll('div.wide, p, h1, h2, figure')]"
+        "return [...document.querySelectorAll('div.wide, p, h1, h2, figure, summary, dl')]"
         ".filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
     )
     assert wider == []
@@ -123,27 +122,27 @@ def test_the_numbers_are_those_of_the_json(browser, pages, name):
             str(task["failures"]),
             microseconds(task["first_us"]),
             microseconds(task["best_us"]),
-            shown(task["last_gain"], "d"),
-            shown(task["gflops"]),
+            str(task["last_gain"]),
+            format(task["gflops"], ".4g"),
             *([shown_share(task["share_of_peak"])] if task["share_of_peak"] else []),
         ]
-        row = f"#kernels tr[data-kernel='{task['workload']}'] td"
-        assert texts(browser, row)[1:] == expected
         section = f"#kernel-{task['workload']}"
+        assert texts(browser, f"{section} dd") == expected
+        assert texts(browser, f"{section} .shape") == [task["shape"]]
         assert texts(browser, f"{section} .worths td") == [
             text
             for worth in task["worths"]
             for text in (
                 worth["decision"],
                 *(str(worth[name]) for name in ("sketch", "groups", "trials")),
-                *(shown(worth[name], ".2f") for name in ("median_ratio", "largest_ratio")),
+                *(format(worth[name], ".2f") for name in ("median_ratio", "largest_ratio")),
             )
         ]
-        assert texts(browser, f"{section} pre") == [task["schedule"].strip()]
+        assert texts(browser, f"{section} .schedule") == [task["schedule"].strip()]
         best = task["best_so_far_us"][-1]
         at_axis = f"{best:.0f}" if best >= 100.0 else f"{best:.3g}"
         assert at_axis in texts(browser, f"{section} svg text")
-    assert len(texts(browser, "#kernels tbody tr")) == len(numbers["tasks"])
+    assert len(texts(browser, ".kernel")) == len(numbers["tasks"])
     # Eight trials need not differ in one decision only.
     assert name == "one" or any(task["worths"] for task in numbers["tasks"])
 
@@ -156,3 +155,61 @@ def test_what_was_handed_over_is_shown(browser, pages, tuned):
     assert texts(browser, "#schedule pre") == [tuned.trace.strip()]
     assert "8 trials (ended by trials): product" in texts(browser, "#result")[0]
     assert os.fspath(tuned.work_dir) in texts(browser, "h1")[0]
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_a_model_shows_where_its_time_goes(browser, pages, width):
+    open_page(browser, pages / "model.html", width, opened=False)
+    assert texts(browser, "h1") == ["net.onnx"]
+    assert [texts(browser, f".{name}") for name in ("before", "after")] == [["1.5"], ["1"]]
+    # The slowest kernel is named, comes first, and has the longest bar.
+    assert texts(browser, ".slowest") == ["16x8 * 8x8"]
+    assert texts(browser, "summary .shape") == ["16x8 * 8x8", "8x8 * 8x8", ""]
+    assert texts(browser, "summary .number") == [
+        *("600", "60%", "30%", "900"),
+        *("300", "30%", "50%", "250"),
+        *("100", "10%", "10%", ""),
+    ]
+    # Widths of the parts of the bars: 900 us fill a row, of which 300 were gained.
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('.kernel .bar')].map(bar => Object.fromEntries("
+        "[...bar.children].map(part => [part.className,"
+        " part.getBoundingClientRect().width / bar.getBoundingClientRect().width])))"
+    )
+    assert [{name: round(900 * each) for name, each in bar.items()} for bar in widths] == [
+        {"least": 180, "above": 420, "gained": 300},
+        {"least": 150, "above": 150},
+        {"least": 10, "above": 90},
+    ]
+    assert "T.int64" not in texts(browser, "body")[0]
+    assert "2.00 times as fast as ONNX Runtime" in texts(browser, "body")[0]
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_a_click_on_a_kernel_shows_its_schedule(browser, pages, width):
+    open_page(browser, pages / "model.html", width, opened=False)
+    first, second, _ = browser.find_elements(By.CLASS_NAME, "kernel")
+    schedule = second.find_element(By.CLASS_NAME, "schedule")
+    assert not schedule.is_displayed()
+    second.find_element(By.TAG_NAME, "summary").click()
+    assert schedule.is_displayed() and schedule.text == "# of 8"
+    assert not first.find_element(By.CLASS_NAME, "schedule").is_displayed()
+
+
+@pytest.mark.parametrize("name", ["one", "model"])
+def test_it_is_light_or_dark_as_the_reader_wants_it(browser, pages, name):
+    lightness = {}
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        open_page(browser, pages / f"{name}.html", DESKTOP)
+        lightness[scheme] = browser.execute_script(
+            "const light = color => color.match(/[0-9]+/g).slice(0, 3).map(Number).reduce("
+            "(a, b) => a + b) / 765, of = e => getComputedStyle(e);"
+            "return [light(of(document.body).backgroundColor), light(of(document.body).color),"
+            " light(of(document.querySelector('svg text')).fill)]"
+        )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    (light, *dark_inks), (dark, *light_inks) = lightness["light"], lightness["dark"]
+    assert light > 0.9 and max(dark_inks) < 0.3
+    assert dark < 0.2 and min(light_inks) > 0.7

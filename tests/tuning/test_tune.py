@@ -15,6 +15,7 @@ from tvm_ffi import structural_hash
 import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm_droplet_ms.cli.report.page import write_report
 from tvm_droplet_ms.runtime import InferenceSession
 from tvm_droplet_ms.session.errors import TooLateError
 from tvm_droplet_ms.tuning import ModelError, kernel_tuner, tune
@@ -104,6 +105,19 @@ class TestTune:
         assert schedules == dict(tuned.schedules)
         machine = json.loads((tuned.work_dir / "machine.json").read_text())
         assert machine["threads"] == 1 and machine["peak_gflops"] > 0
+
+    def test_its_page_shows_where_the_time_goes(self, tuned, tmp_path):
+        numbers = json.loads(write_report(tuned.work_dir, tmp_path / "page.html").read_text())
+        (model,) = numbers["models"]
+        assert model["ms"] == pytest.approx(1e3 * tuned.latency.median)
+        rows = {row["name"]: row for row in model["kernels"]}
+        assert list(rows) == [row.name for row in tuned.kernels]
+        assert sum(row["share"] for row in rows.values()) == pytest.approx(1.0)
+        assert {name: row["schedule"] for name, row in rows.items() if row["schedule"]} == dict(
+            tuned.schedules
+        )
+        assert "1x12x12x3 * 3x3x3x8" in {row["shape"] for row in rows.values()}
+        assert "T.int64" not in (tmp_path / "page.html").read_text()
 
     def test_schedules_replay_as_python(self, tuned):
         records = JSONDatabase(work_dir=str(tuned.work_dir)).get_all_tuning_records()

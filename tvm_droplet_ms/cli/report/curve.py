@@ -12,6 +12,14 @@ from .history import ReportError, TaskHistory
 LEAST_DISTANCE = 0.1
 """The minimum distance of two tick labels on the time axis, as a share of its length."""
 
+_COLORS = {
+    "#000000": "currentColor",
+    "#b3541e": "var(--best)",
+    "#9aa5b1": "var(--trial)",
+    "#616e7c": "var(--quiet)",
+}
+"""Matplotlib's colors, and those of the page, which is light or dark."""
+
 _WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -35,6 +43,8 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
         "svg.hashsalt": f"{task.workload} {task.target}",
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": 9.0,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
@@ -54,6 +64,7 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
             # Set the ticks: within a decade, a logarithmic axis has no labels.
             shown = apart(best[-1][1], max(us for _, us in timed), best[0][1])
             axes.set_yticks(shown, [f"{us:.0f}" if us >= 100.0 else f"{us:.3g}" for us in shown])
+        axes.set_xlim(0.5, len(task.trials) + 0.5)
         for trials in descends_after:
             axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -88,8 +99,13 @@ def apart(*times: float) -> list[float]:
 
 
 def _smaller(svg: str) -> str:
-    """The same picture in half the characters, with coordinates rounded to a tenth of a point."""
+    """The same picture in half the characters, with coordinates rounded to a tenth of a point.
+
+    Its colors become those of the page.
+    """
     svg = re.sub(r"\s+", " ", svg)
+    for color, name in _COLORS.items():
+        svg = svg.replace(color, name)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
     return re.sub(

@@ -279,9 +279,11 @@ def read_events(work_dir: str | os.PathLike[str]) -> RunEvents | None:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             event = json.loads(line)
+            if event.get("event", "batch") != "batch":
+                continue
             started, secs, trials = event["started"], float(event["secs"]), int(event["trials"])
             failures, messages = Counter(event["failures"]), dict(event["messages"])
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, AttributeError):
             continue
         last[started] = failures, secs
         found.messages = messages | found.messages

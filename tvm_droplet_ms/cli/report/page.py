@@ -5,8 +5,9 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -20,7 +21,8 @@ from ...display.tables import shown_share
 from ...session.archive import replacing
 from ...session.errors import last_line
 from ...session.records import RECORDS, WORKLOADS, parse_line, read_lines
-from ...session.work_dir import RESULT, SETTINGS
+from ...session.work_dir import RESULT, SCHEDULES, SETTINGS
+from ...tuning.held_model import MODEL
 from ...tuning.kernel.machine import MACHINE, flop_of
 from .curve import curve
 from .history import (
@@ -33,6 +35,7 @@ from .history import (
     read_history,
     target_names,
 )
+from .models import read_models
 from .shapes import arguments_of, shape_of, without_types
 
 WORTHS = 8
@@ -67,12 +70,13 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     environment.filters["share"] = shown_share
     environment.filters["plain"] = without_types
     environment.filters["us"] = lambda us: shown_us(1e-6 * us)
+    environment.filters["bars"] = bars
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
         page = template.render(content=content, plots=plots)
-    # Only the three files below come from outside; this module makes all other values.
+    # Only the files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
-        names = ", ".join((SETTINGS, MACHINE, RESULT))
+        names = ", ".join((SETTINGS, MACHINE, SCHEDULES, RESULT))
         raise ReportError(
             f"one of {names} in {os.fspath(work_dir)!r} lacks what a run writes: {error}; move it "
             "away, and the page does without it"
@@ -84,6 +88,25 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     return numbers
 
 
+def bars(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float]]:
+    """The bars of rows, in percent of the longest: the roofline, what is above, what was gained."""
+    ends = [
+        (row["us"] * min(1.0, row.get("roofline_share") or 0.0), row["us"], row.get("before_us"))
+        if row["us"]
+        else (0.0, 0.0, 0.0)
+        for row in rows
+    ]
+    longest = max((max(us, before or 0.0) for _, us, before in ends), default=0.0) or 1.0
+    return [
+        (
+            100 * least / longest,
+            100 * (us - least) / longest,
+            100 * max(0.0, (before or 0.0) - us) / longest,
+        )
+        for least, us, before in ends
+    ]
+
+
 def numbers_of(
     work_dir: str | os.PathLike[str], tasks: Sequence[TaskHistory], events: RunEvents | None = None
 ) -> dict[str, Any]:
@@ -92,8 +115,28 @@ def numbers_of(
     workloads, records = (read_lines(directory / name) for name in (WORKLOADS, RECORDS))
     machine = _json(directory / MACHINE)
     peak, on = machine.get("peak_gflops"), target_names(tasks)
+    numbers = [
+        _task(
+            task,
+            _workload(directory, workloads, task.workload, task.trials[0].line),
+            records,
+            peak if isinstance(peak, float) else None,
+            on[task.target],
+        )
+        for task in tasks
+    ]
+    models = _models(directory, workloads, numbers)
+    in_models = {row["task"] for model in models for row in model["kernels"]}
+    others = [
+        _row(f"kernel {task['workload']}", task["shape"], task["best_us"], place, numbers)
+        for place, task in enumerate(numbers)
+        if place not in in_models
+    ]
     return {
         "work_dir": str(directory),
+        "model": _json(directory / MODEL).get("name"),
+        "models": models,
+        "others": sorted(others, key=lambda row: -(row["us"] or 0.0)),
         "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "version": package_version("tvm-droplet-ms"),
         "settings": _json(directory / SETTINGS),
@@ -104,17 +147,45 @@ def numbers_of(
         "descends_after": list(events.descends_after) if events else [],
         "trials": sum(len(task.trials) for task in tasks),
         "failures": sum(task.failures for task in tasks),
-        "tasks": [
-            _task(
-                task,
-                _workload(directory, workloads, task),
-                records,
-                peak if isinstance(peak, float) else None,
-                on[task.target],
-            )
-            for task in tasks
-        ],
+        "tasks": numbers,
     }
+
+
+def _models(
+    directory: Path, workloads: Sequence[bytes], tasks: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The times of the model for each of its shapes, with a row for each of its kernels."""
+    places: dict[str, int] = {}
+    for number, line in enumerate(workloads):
+        with suppress(ValueError, TypeError, LookupError):
+            places[str(parse_line(line)[0])] = number
+    task_of = {task["workload"]: place for place, task in enumerate(tasks)}
+    schedules = _json(directory / SCHEDULES)
+    models = []
+    for model in read_models(directory):
+        before = {row["workload"]: row["us"] for row in model.before if model.kernels}
+        kernels = model.kernels or model.before
+        total = math.fsum(row["us"] for row in kernels) or 1.0
+        rows = []
+        for row in kernels:
+            place = places.get(row["workload"], -1)
+            mod = _workload(directory, workloads, place).mod if place >= 0 else None
+            shape = "" if mod is None else shape_of(mod)
+            found = _row(row["name"], shape, row["us"], task_of.get(place), tasks)
+            if model.kernels:
+                found |= {"schedule": schedules.get(row["name"]), "is_in_use": True}
+            share, before_us = row["us"] / total, before.get(row["workload"])
+            rows.append(row | found | {"share": share, "before_us": before_us})
+        models.append(asdict(model) | {"kernels": rows})
+    return models
+
+
+def _row(
+    name: str, shape: str, us: float | None, task: int | None, tasks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A row of the page: a kernel, and the position of its task, if it was measured."""
+    schedule = None if task is None else tasks[task]["schedule"]
+    return {"name": name, "shape": shape, "us": us, "task": task, "schedule": schedule}
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -126,12 +197,12 @@ def _json(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _workload(directory: Path, lines: Sequence[bytes], task: TaskHistory) -> Workload:
-    """Read the workload of a task; errors name the file and the line."""
-    path, number = directory / WORKLOADS, task.workload
+def _workload(directory: Path, lines: Sequence[bytes], number: int, record: int = 0) -> Workload:
+    """Read a workload; errors name the file and the line. ``record``: the line that names it."""
+    path = directory / WORKLOADS
     if not 0 <= number < len(lines):
         reason = f"it names workload {number}, and {path} has {len(lines)} lines"
-        raise damaged_line(directory / RECORDS, task.trials[0].line, reason)
+        raise damaged_line(directory / RECORDS, record, reason)
     try:
         return Workload.from_json(parse_line(lines[number]))
     # TVM raises errors of many types for an unreadable workload. The message quotes all of it.

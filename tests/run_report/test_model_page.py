@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a model, from events that are written here."""
+
+import json
+
+import pytest
+from made_up_runs import event, write_model
+
+from tvm_droplet_ms.cli.report.models import read_models
+from tvm_droplet_ms.cli.report.page import bars, write_report
+
+
+@pytest.fixture
+def model(tmp_path):
+    return write_model(tmp_path / "model")
+
+
+def numbers_of(work_dir):
+    return json.loads(write_report(work_dir, work_dir / "page.html").read_text())
+
+
+def test_shares_and_gains_of_the_kernels(model):
+    numbers = numbers_of(model)
+    assert numbers["model"] == "net.onnx"
+    (times,) = numbers["models"]
+    assert (times["before_ms"], times["ms"]) == (1.5, 1.0)
+    assert (times["reference"], times["why_ended"]) == ("ONNX Runtime", "time")
+    rows = [
+        (row["shape"], row["us"], row["before_us"], row["share"], row["task"])
+        for row in times["kernels"]
+    ]
+    # 600, 300 and 100 of 1,000 us. The last kernel is of no workload in the directory.
+    assert rows == [
+        ("16x8 * 8x8", pytest.approx(600), pytest.approx(900), pytest.approx(0.6), 1),
+        ("8x8 * 8x8", pytest.approx(300), pytest.approx(250), pytest.approx(0.3), 0),
+        ("", pytest.approx(100), None, pytest.approx(0.1), None),
+    ]
+    assert [row["schedule"] for row in times["kernels"]] == ["# of 16", "# of T.int64(8)", None]
+    assert numbers["others"] == []
+
+
+def test_bars_are_in_percent_of_the_longest():
+    rows = [
+        {"us": 600.0, "before_us": 800.0, "roofline_share": 0.5},
+        {"us": 400.0, "before_us": 200.0, "roofline_share": 1.5},
+        {"us": None},
+    ]
+    assert bars(rows) == [(37.5, 37.5, 25.0), (50.0, 0.0, 0.0), (0.0, 0.0, 0.0)]
+    assert bars([]) == []
+
+
+def test_the_first_executable_of_all_runs_and_the_last_result(model):
+    with (model / "progress.jsonl").open("a") as file:
+        for each in (event("first", 0.9), event("result", 0.8), '["torn', '{"event": "result"}'):
+            file.write((each if isinstance(each, str) else json.dumps(each)) + "\n")
+    (times,) = read_models(model)
+    assert (times.before_ms, times.ms) == (1.5, 0.8)
+    assert times.beside_ms == {"tuned": 1.0, "ONNX Runtime": 2.0}
+
+
+def test_each_shape_has_its_times(model):
+    with (model / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(event("first", 3.0) | {"shapes": {"x": [2, 8]}}) + "\n")
+    assert [(one.shapes, one.before_ms, one.ms) for one in read_models(model)] == [
+        ({"x": [1, 8]}, 1.5, 1.0),
+        ({"x": [2, 8]}, 3.0, None),
+    ]
+    numbers_of(model)
+    text = (model / "page.html").read_text()
+    assert "x 2x8" in text and "No run came to its end" in text
+
+
+def test_a_run_that_was_killed_shows_its_first_executable(model):
+    lines = (model / "progress.jsonl").read_text().splitlines()
+    (model / "progress.jsonl").write_text(lines[0] + "\n")
+    (times,) = numbers_of(model)["models"]
+    assert (times["before_ms"], times["ms"]) == (1.5, None)
+    assert [row["us"] for row in times["kernels"]] == pytest.approx([900, 250])
+    assert all(row["before_us"] is None for row in times["kernels"])
+    # The best trials are all there is of schedules.
+    assert all("def apply_trace" in row["schedule"] for row in times["kernels"])
+    assert "The best trial, as Python" in (model / "page.html").read_text()

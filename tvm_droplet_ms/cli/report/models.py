@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model's run wrote of the model as a whole: its latencies, and its kernels in it.
+
+Imports no TVM.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...display.displays import EVENTS
+from ...session.records import parse_line, read_lines
+
+
+@dataclass
+class ModelTimes:
+    """The times of a model, or of one of its shapes.
+
+    - ``shapes``: the shapes of its inputs by name.
+    - ``before_ms``, ``before``: the latency of the first executable of all runs, and its kernels,
+      each with the microseconds of all its calls.
+    - ``ms``, ``kernels``: the same of the last result; None and empty if no run came to its end.
+    - ``reference``, ``deviation``: the program that the outputs were compared with, and how far
+      they are from its outputs.
+    - ``beside_ms``: latencies by name, timed in turns with the reference.
+    """
+
+    shapes: Mapping[str, Any]
+    before_ms: float | None = None
+    before: list[dict[str, Any]] = field(default_factory=list)
+    ms: float | None = None
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    reference: str = ""
+    deviation: float = 0.0
+    why_ended: str = ""
+    notes: tuple[str, ...] = ()
+    beside_ms: dict[str, float] = field(default_factory=dict)
+
+
+def read_models(work_dir: str | os.PathLike[str]) -> list[ModelTimes]:
+    """Read the events of a model, with one entry for each of its shapes.
+
+    Invalid lines, such as a torn line, are skipped. Empty for a kernel.
+    """
+    found: dict[str, ModelTimes] = {}
+    for line in read_lines(Path(work_dir) / EVENTS):
+        with suppress(ValueError, TypeError, LookupError, AttributeError):
+            event = parse_line(line)
+            if (tell := _TELL.get(event["event"])) is not None:
+                key = json.dumps(event["shapes"])
+                model = found.get(key) or ModelTimes(dict(event["shapes"]))
+                tell(model, event)
+                found[key] = model
+    return list(found.values())
+
+
+def _tell_first(model: ModelTimes, event: Mapping[str, Any]) -> None:
+    if model.before_ms is None:
+        model.before, model.before_ms = _kernels(event), float(event["milliseconds"]["median"])
+
+
+def _tell_result(model: ModelTimes, event: Mapping[str, Any]) -> None:
+    model.reference, model.deviation = str(event["reference"]), float(event["deviation"])
+    model.why_ended, model.notes = str(event["why_ended"]), tuple(map(str, event["notes"]))
+    model.kernels, model.ms = _kernels(event), float(event["milliseconds"]["median"])
+
+
+def _tell_beside(model: ModelTimes, event: Mapping[str, Any]) -> None:
+    latencies = event["milliseconds"].items()
+    model.beside_ms = {str(name): float(each["median"]) for name, each in latencies}
+
+
+_TELL: dict[str, Callable[[ModelTimes, Mapping[str, Any]], None]] = {
+    "first": _tell_first,
+    "result": _tell_result,
+    "beside": _tell_beside,
+}
+
+
+def _kernels(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The kernels of an event; see ``KernelRow``."""
+    return [
+        {
+            "name": str(row["name"]),
+            "workload": str(row["workload"]),
+            "us": 1e6 * float(row["secs"]),
+            "calls": int(row["weight"]),
+            "gflops": float(row["gflops"]) or None,
+            "roofline_share": float(row["roofline_share"]),
+            "origin": str(row["schedule"]),
+        }
+        for row in event["kernels"]
+    ]
