@@ -69,7 +69,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     environment = Environment(autoescape=True)
     environment.filters["share"] = shown_share
     environment.filters["plain"] = without_types
-    environment.filters["us"] = lambda us: shown_us(1e-6 * us)
+    environment.filters["short"] = lambda number: shown_us(1e-6 * number)
     environment.filters["bars"] = bars
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
