@@ -132,6 +132,16 @@ def test_preparing_twice_changes_nothing():
     assert_same(before, twice)
 
 
+def test_a_pad_in_front_of_an_idle_cast_becomes_the_padding():
+    def body(emit, x):
+        whole = emit(op.astype(emit(op.nn.pad(x, [0, 0, 0, 0, 1, 1, 0, 2])), "float32"))
+        return emit(op.nn.conv2d(whole, Values().normal(CHANNELS, CHANNELS, 3, 3)))
+
+    before = build((1, CHANNELS, 5, 5), body)
+    after = apply(prepare_graph(), before)
+    assert not operators(after)["relax.nn.pad"]
+
+
 def test_module_without_convolutions_keeps_its_operations():
     def body(emit, x):
         return emit(op.nn.relu(emit(op.matmul(x, Values().normal(4, 5)))))

@@ -56,6 +56,7 @@ def prepare_graph(
             relax.transform.DeadCodeElimination(),
             concatenate_stacks(),
             join_slices(),
+            fold_pads(),  # Behind a pad, no product of bytes is found.
             compute_in_integers(),
             pack_weights(has_vnni=has_vnni),
             relax.transform.DeadCodeElimination(),
@@ -68,7 +69,7 @@ def prepare_graph(
             bound_indices(),
             canonicalize(),
             group_heads(),
-            fold_pads(),
+            fold_pads(),  # Also those in front of what was idle.
             drop_taps(),
             expand_clips(),
             place_constants(),

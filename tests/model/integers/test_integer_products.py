@@ -10,8 +10,9 @@ from quantized_graphs import TYPES, Builder, random_network
 
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.frontends.onnx.reference import onnx_runtime
-from tvm_droplet_ms.model.bindings import operator_name
+from tvm_droplet_ms.model.bindings import operator_name, values_of
 from tvm_droplet_ms.model.integers.products import compute_in_integers, count_products
+from tvm_droplet_ms.model.prepare import prepare_graph
 
 
 def as_written(made, inputs, *, may_overflow=False):
@@ -191,6 +192,28 @@ def test_a_scale_that_is_known_at_run_time_alone_is_not_looked_through():
     weight, _, point = builder.bytes_of_weight(8, 5)
     data = builder.add("MatMulInteger", builder.nodes[-1].output[0], weight, "zero", point)
     assert products(builder.model([value("x", [3, 8])], data, TensorProto.INT32)) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype, point", [("uint8", 128), ("int8", -128)])
+def test_a_pad_becomes_the_padding_of_a_convolution_in_integers(dtype, point):
+    """TensorFlow pads only behind an image where the stride is two."""
+    builder = Builder(3, dtype)
+    parameters = builder.parameters(0.03, point)
+    data = builder.add("QuantizeLinear", "x", *parameters)
+    data = builder.add("DequantizeLinear", data, *parameters)
+    data = builder.add("Pad", data, builder.constant(np.array([0, 0, 0, 0, 0, 0, 1, 1])))
+    data = builder.add("Conv", data, builder.weight(6, 4, 3, 3), strides=[2, 2])
+    output = builder.add("QuantizeLinear", data, *builder.parameters(0.03, 100))
+    made = builder.model([value("x", [1, 4, 8, 8])], output, TYPES[dtype][0])
+    imported = import_onnx(made)
+    assert not imported.notes
+    values = values_of(prepare_graph()(imported.mod)["main"])
+    (product,) = (one for one in values if operator_name(one) == "relax.nn.conv2d")
+    assert [str(each.ty.dtype) for each in (product, *product.args)] == ["int32", "uint8", "int8"]
+    x = np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)
+    (found,), (expected,) = run_here(made, {"x": x}), as_written(made, {"x": x})
+    assert len(np.unique(expected)) > 20
+    assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("point", [0, 114])

@@ -17,6 +17,7 @@ import onnx
 from tvm.ir import IRModule
 
 from ...compat.quiet import without_lines
+from ...model.folding.taps import fold_pads
 from ...model.integers.products import compute_in_integers, count_products
 from ...session.errors import ModelError, first_line
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
@@ -97,7 +98,7 @@ def import_onnx(
             mod = mark_given(mod, pairs, list(bound), outputs)
         reference, problem = started.result()
     notes = zip_notes + simplified.notes
-    counts = count_products(compute_in_integers()(mod))
+    counts = count_products(compute_in_integers()(fold_pads()(mod)))
     if counts.dequantized:
         notes += (
             f"{counts.dequantized} of {counts.in_integers + counts.dequantized} quantized "
