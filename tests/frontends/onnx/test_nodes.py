@@ -153,8 +153,12 @@ def test_pad_goes_into_the_convolution(options):
 
 
 def test_pad_of_an_old_opset_goes_into_the_convolution():
-    nodes = [node("Pad", "x", "p", pads=[0, 0, 1, 0, 0, 0, 0, 1]), node("Conv", "p w")]
+    widths = [0, 0, 1, 0, 0, 0, 0, 1]
+    nodes = [node("Pad", "x", "p", pads=widths), node("Conv", "p w")]
     assert operators(check(make(nodes, IMAGE, opset=9, **CONV), IMAGE)) == {"relax.nn.conv2d": 1}
+    first = [node("Pad", "x", "p", paddings=widths), node("Conv", "p w")]
+    (convolution,) = calls(imported(make(first, IMAGE, opset=1, **CONV)), "nn.conv2d")
+    assert list(convolution.attrs.padding) == [1, 0, 0, 1]
 
 
 def test_pad_that_two_nodes_use_stays_for_the_one_that_needs_it():

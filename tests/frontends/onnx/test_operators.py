@@ -13,6 +13,7 @@ from operator_runs import assert_same, assert_same_of, model_of, run_here
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
+from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.frontends.onnx.operators.nodes.pooling import _Windows
 from tvm_droplet_ms.frontends.onnx.operators.nodes.signal import fourier_matrices
 from tvm_droplet_ms.model.window_maxima import pool_with_positions
@@ -379,11 +380,15 @@ def detector(*after):
     return shape_inference.infer_shapes(made), arrays
 
 
-def pixels(*after):
+def pixels(*after, opset=17, **constants):
     """The places of the positive outputs of a convolution."""
     fed = {"x": normal(1, 4, 6, 6)}
     nodes = [node("Conv", "x w", "c"), node("Relu", "c", "r"), node("NonZero", "r", "n"), *after]
-    return shape_inference.infer_shapes(model_of(nodes, fed, w=normal(8, 4, 3, 3))), fed
+    made = model_of(nodes, fed, w=normal(8, 4, 3, 3), opset=opset, **constants)
+    return shape_inference.infer_shapes(made), fed
+
+
+FLOATS = node("Cast", "n", "f", to=TensorProto.FLOAT)
 
 
 @pytest.mark.parametrize(
@@ -397,11 +402,31 @@ def pixels(*after):
             node("Gather", "table numbers", axis=0),
         ),
         pixels(node("Transpose", "n", perm=[1, 0])),
+        pixels(FLOATS, node("Pad", "f widths"), widths=np.array([0, 1, 0, 1])),
+        pixels(FLOATS, node("Pad", "f", pads=[0, 1, 2, 1]), opset=10),
+        pixels(
+            node("OneHot", "n depth values", axis=1),
+            depth=np.array(8),
+            values=np.array([0, 1], np.float32),
+        ),
     ],
-    ids=["cast", "transpose", "gather", "nonzero"],
+    ids=["cast", "transpose", "gather", "nonzero", "pad", "pad of attributes", "one-hot"],
 )
 def test_tensors_of_unknown_shape_beside_a_convolution(made, arrays):
     assert_same(made, arrays, rtol=1e-4)
+
+
+def test_sequences_of_known_lengths_in_a_batch_of_unknown_extent_are_reversed():
+    nodes = [node("NonZero", "x", "n"), node("ReverseSequence", "n lengths")]
+    ones = np.ones((2, 3), np.float32)
+    assert_same_of(nodes, {"x": ones}, lengths=np.array([2, 1, 2, 0, 2, 1]))
+
+
+def test_a_convolution_with_weights_of_unknown_extents_is_imported():
+    axes = {"axes": np.array([0, 1]), "image": normal(1, 1, 4, 400)}
+    after = [FLOATS, node("Unsqueeze", "f axes", "k"), node("Conv", "image k")]
+    made, _ = pixels(*after, **axes)
+    assert import_onnx(made).mod["main"].ret_ty.ndim == 4
 
 
 @pytest.mark.parametrize("kind, sign", [("ReduceMax", -1), ("ReduceMin", 1)])

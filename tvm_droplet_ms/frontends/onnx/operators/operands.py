@@ -143,6 +143,14 @@ def shape_of(value: Any) -> list[int]:
         raise UnknownExtent("the extents of an input are not known") from error
 
 
+def extents_of(value: Any) -> list[int | None]:
+    """The extents of a tensor; None for each that is not known. Empty if the rank is not known."""
+    shape = value.ty.shape
+    if not isinstance(shape, relax.ShapeExpr):
+        return [None] * max(value.ty.ndim, 0)
+    return [getattr(extent, "value", None) for extent in shape]
+
+
 def dtype_of(value: Any) -> str:
     """The element type of a tensor."""
     return str(value.ty.dtype)

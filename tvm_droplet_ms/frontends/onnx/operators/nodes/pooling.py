@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from tvm import relax, te, tirx
+from tvm import te, tirx
 from tvm.relax import op
 
 from .....model.window_maxima import Windows, pool_with_positions
@@ -15,6 +15,7 @@ from ..operands import (
     UnsupportedNode,
     converts,
     dtype_of,
+    extents_of,
     shape_of,
     text,
     tvms,
@@ -64,21 +65,20 @@ def _explicit(attr: Attributes, extents: Sequence[int | None], kernel: Sequence[
 @converts("Conv")
 def conv(bb: Any, inputs: Any, attr: Attributes) -> Any:
     """TVM's converter would add a separate pad for SAME_UPPER and SAME_LOWER."""
-    kernel = shape_of(inputs[1])[2:]
-    shape = inputs[0].ty.shape
-    known = list(shape)[2:] if isinstance(shape, relax.ShapeExpr) else [None] * len(kernel)
-    extents = [getattr(extent, "value", None) for extent in known]
-    return tvms("Conv", bb, inputs, _explicit(attr, extents, kernel))
+    if text(attr, "auto_pad", "NOTSET").startswith("SAME"):
+        attr = _explicit(attr, extents_of(inputs[0])[2:], shape_of(inputs[1])[2:])
+    return tvms("Conv", bb, inputs, attr)
 
 
 @converts("Pad")
 def pad(bb: Any, inputs: Any, attr: Attributes) -> Any:
     """Pad with zeros as graph passes know it, which move it into convolutions and pools.
 
-    TVM's converter makes kernels, here only of pads with other values and modes.
+    TVM's converter makes kernels, here only of pads with other values and modes, and of tensors
+    with unknown extents.
     """
     data, value = inputs[0], attr.get("value", 0.0)
-    widths = list(attr.get("pads", ()))
+    widths = list(attr.get("pads") or attr.get("paddings") or ())
     if len(inputs) > 1:
         zero, found = (None if each is None else as_array(each) for each in (inputs[2], inputs[1]))
         value = 0.0 if inputs[2] is None else zero
@@ -87,7 +87,8 @@ def pad(bb: Any, inputs: Any, attr: Attributes) -> Any:
     rank = len(widths) // 2
     if not is_plain or value != 0 or not dtype_of(data).startswith("float"):
         return tvms("Pad", bb, inputs, attr)
-    if min(widths, default=-1) < 0 or rank != len(shape_of(data)):
+    extents = extents_of(data)
+    if min(widths, default=-1) < 0 or rank != len(extents) or None in extents:
         return tvms("Pad", bb, inputs, attr)
     by_axis = [int(widths[axis + end]) for axis in range(rank) for end in (0, rank)]
     return op.nn.pad(data, by_axis)

@@ -80,13 +80,12 @@ def one_hot(bb: Any, inputs: Any, attr: Attributes) -> Any:
     A negative index counts from the end, and an index out of bounds selects nothing.
     """
     depth, pair = (as_array(inputs[n]) for n in (1, 2))
-    if depth is None or pair is None or pair.size != 2:
+    rank = inputs[0].ty.ndim
+    if depth is None or pair is None or pair.size != 2 or rank < 0:
         return tvms("OneHot", bb, inputs, attr)
-    shape, extent = shape_of(inputs[0]), int(depth.reshape(-1)[0])
-    axis = int(attr.get("axis", -1)) % (len(shape) + 1)
-    positions = np.arange(extent).reshape([extent, *[1] * (len(shape) - axis)])
-    column = op.reshape(inputs[0].astype("int64"), [*shape[:axis], 1, *shape[axis:]])
-    column = bb.emit(column)
+    extent, axis = int(depth.reshape(-1)[0]), int(attr.get("axis", -1)) % (rank + 1)
+    positions = np.arange(extent).reshape([extent, *[1] * (rank - axis)])
+    column = bb.emit(op.expand_dims(inputs[0].astype("int64"), axis))
     is_on = [op.equal(column, integers(each)) for each in (positions, positions - extent)]
     off, on = (constant(each) for each in pair.reshape(-1))
     return op.where(op.logical_or(*is_on), on, off)
@@ -180,9 +179,22 @@ def space_to_depth(bb: Any, inputs: Any, attr: Attributes) -> Any:
 
 @converts("ReverseSequence")
 def reverse_sequence(bb: Any, inputs: Any, attr: Attributes) -> Any:
-    """Each sequence of a batch is reversed within its own length."""
+    """Each sequence of a batch is reversed within its own length.
+
+    TOPI's operator would need a known batch.
+    """
     time, batch = attr.get("time_axis", 0), attr.get("batch_axis", 1)
-    return bb.emit_te(topi.reverse_sequence, inputs[0], inputs[1], time, batch)
+
+    def reverse(data: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+        def element(*place: Any) -> Any:
+            at = place[time]
+            length = tirx.min(lengths[place[batch]].astype(at.ty.dtype), data.shape[time])
+            back = tirx.Select(at < length, length - 1 - at, at)
+            return data(*place[:time], back, *place[time + 1 :])
+
+        return te.compute(data.shape, element, name="reverse", tag=topi.tag.INJECTIVE)
+
+    return bb.emit_te(reverse, *inputs[:2], primfunc_name_hint="reverse_sequence")
 
 
 @converts("BitCast")
