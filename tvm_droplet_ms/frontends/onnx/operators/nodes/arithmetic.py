@@ -55,6 +55,13 @@ def _clipped(bb: Any, inputs: Any, attr: Attributes, low: Any, high: Any) -> Any
     return result
 
 
+@converts("ThresholdedRelu")
+def thresholded_relu(bb: Any, inputs: Any, attr: Attributes) -> Any:
+    """TVM's converter multiplies by 0 or 1, which makes NaN of minus infinity."""
+    data = inputs[0]
+    return op.where(data > number(attr.get("alpha", 1.0), data), data, number(0, data))
+
+
 @converts("IsInf")
 def is_inf(bb: Any, inputs: Any, attr: Attributes) -> Any:
     """TVM's converter ignores the sign."""
