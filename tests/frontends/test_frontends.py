@@ -163,6 +163,8 @@ class TestRelax:
                 "constants names the input 'x': only inputs of ONNX",
             ),
             (3, {}, "model is a int: expected the path of an .onnx"),
+            (type("Net", (), {"__module__": "relax.nets"})(), {}, "model is a Net: expected the"),
+            (onnx.GraphProto(), {}, "model is a GraphProto: expected the path of an .onnx"),
             ("nowhere/model.onnx", {}, "does not exist"),
         ],
     )

@@ -66,11 +66,13 @@ def import_model(
 
 
 def _kind_of(model: Any) -> str:
-    """Return "relax", "torch" or else the package of a model: this does not import PyTorch."""
+    """Return "onnx", "torch", "relax", or "" for what is no model. It does not import PyTorch."""
     if isinstance(model, IRModule):
         return "relax"
-    packages = [base.__module__.partition(".")[0] for base in type(model).__mro__]
-    return "torch" if "torch" in packages else packages[0]
+    packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "onnx" in packages and type(model).__name__ == "ModelProto":
+        return "onnx"
+    return "torch" if "torch" in packages else ""
 
 
 def _read(path: str) -> tuple[Any, str]:
