@@ -58,7 +58,8 @@ def event(name, milliseconds, kernels=()):
         for kernel in kernels
     ]
     content = {"event": name, "shapes": {"x": [1, 8]}, "kernels": rows}
-    content |= {"milliseconds": {"median": milliseconds, "quartiles": [1.0, 2.0]}}
+    quartiles = [0.9 * milliseconds, 1.1 * milliseconds]
+    content |= {"milliseconds": {"median": milliseconds, "quartiles": quartiles}}
     ending = {"reference": "ONNX Runtime", "deviation": 1e-6, "why_ended": "time", "notes": []}
     return content | (ending if name == "result" else {})
 

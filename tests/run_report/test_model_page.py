@@ -2,6 +2,7 @@
 """The page of a model, from events that are written here."""
 
 import json
+import re
 
 import pytest
 from made_up_runs import event, write_model
@@ -56,6 +57,25 @@ def test_the_first_executable_of_all_runs_and_the_last_result(model):
     (times,) = read_models(model)
     assert (times.before_ms, times.ms) == (1.5, 0.8)
     assert times.beside_ms == {"tuned": 1.0, "ONNX Runtime": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.5, "3.00 times as fast"),
+        (1.4, "the difference is within the noise of the machine"),
+        (2.0, "0.75 times as fast"),
+    ],
+)
+def test_a_gain_is_told_if_the_quartiles_are_apart(model, ms, text):
+    """Before: 1.5 ms, 1.35 to 1.65."""
+    with (model / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(event("result", ms)) + "\n")
+    (times,) = numbers_of(model)["models"]
+    assert times["before_quartiles"] == pytest.approx([1.35, 1.65])
+    assert f"before any measurement: {text}." in re.sub(
+        "<[^>]*>", "", (model / "page.html").read_text()
+    )
 
 
 def test_each_shape_has_its_times(model):

@@ -21,9 +21,10 @@ class ModelTimes:
     """The times of a model, or of one of its shapes.
 
     - ``shapes``: the shapes of its inputs by name.
-    - ``before_ms``, ``before``: the latency of the first executable of all runs, and its kernels,
-      each with the microseconds of all its calls.
-    - ``ms``, ``kernels``: the same of the last result; None and empty if no run came to its end.
+    - ``before_ms``, ``before_quartiles``, ``before``: the latency of the first executable of all
+      runs, its lower and upper quartile, and its kernels with the microseconds of all their calls.
+    - ``ms``, ``quartiles``, ``kernels``: the same of the last result; None and empty if no run came
+      to its end.
     - ``reference``, ``deviation``: the program that the outputs were compared with, and how far
       they are from its outputs.
     - ``beside_ms``: latencies by name, timed in turns with the reference.
@@ -31,14 +32,24 @@ class ModelTimes:
 
     shapes: Mapping[str, Any]
     before_ms: float | None = None
+    before_quartiles: list[float] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
     ms: float | None = None
+    quartiles: list[float] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     reference: str = ""
     deviation: float = 0.0
     why_ended: str = ""
     notes: tuple[str, ...] = ()
     beside_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the quartiles before and after do not overlap."""
+        if not self.quartiles or not self.before_quartiles:
+            return False
+        (low, high), (before_low, before_high) = self.quartiles, self.before_quartiles
+        return high < before_low or before_high < low
 
 
 def read_models(work_dir: str | os.PathLike[str]) -> list[ModelTimes]:
@@ -60,13 +71,15 @@ def read_models(work_dir: str | os.PathLike[str]) -> list[ModelTimes]:
 
 def _tell_first(model: ModelTimes, event: Mapping[str, Any]) -> None:
     if model.before_ms is None:
-        model.before, model.before_ms = _kernels(event), float(event["milliseconds"]["median"])
+        model.before = _kernels(event)
+        model.before_ms, model.before_quartiles = _latency(event)
 
 
 def _tell_result(model: ModelTimes, event: Mapping[str, Any]) -> None:
     model.reference, model.deviation = str(event["reference"]), float(event["deviation"])
     model.why_ended, model.notes = str(event["why_ended"]), tuple(map(str, event["notes"]))
-    model.kernels, model.ms = _kernels(event), float(event["milliseconds"]["median"])
+    model.kernels = _kernels(event)
+    model.ms, model.quartiles = _latency(event)
 
 
 def _tell_beside(model: ModelTimes, event: Mapping[str, Any]) -> None:
@@ -79,6 +92,13 @@ _TELL: dict[str, Callable[[ModelTimes, Mapping[str, Any]], None]] = {
     "result": _tell_result,
     "beside": _tell_beside,
 }
+
+
+def _latency(event: Mapping[str, Any]) -> tuple[float, list[float]]:
+    """The median and the two quartiles of an event, in milliseconds."""
+    found = event["milliseconds"]
+    low, high = map(float, found["quartiles"])
+    return float(found["median"]), [low, high]
 
 
 def _kernels(event: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ def _models(
                 found |= {"schedule": schedules.get(row["name"]), "is_in_use": True}
             share, before_us = row["us"] / total, before.get(row["workload"])
             rows.append(row | found | {"share": share, "before_us": before_us})
-        models.append(asdict(model) | {"kernels": rows})
+        models.append(asdict(model) | {"kernels": rows, "is_clear": model.is_clear})
     return models
 
 
