@@ -17,15 +17,12 @@ from benchmarks.searches.methods import METHODS
 from benchmarks.store import ResultStore, Task
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
-from tvm_droplet_ms.bench.definition import DEFINITIONS
-from tvm_droplet_ms.bench.layers import LAYERS as SAMPLED_LAYERS
+from tvm_droplet_ms.bench.definition import DEFINITIONS, SAMPLED
 from tvm_droplet_ms.host import host_target
 
 
 def test_layers_name_the_space_that_the_shipped_model_learned_from():
-    measured = {
-        structural_hash(make().mod): name for name, make in (DEFINITIONS | SAMPLED_LAYERS).items()
-    }
+    measured = {structural_hash(make().mod): name for name, make in (DEFINITIONS | SAMPLED).items()}
     found = {
         name: measured.get(structural_hash(make_module(ALL_LAYERS[name]))) for name in ALL_LAYERS
     }
