@@ -20,6 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.script import tirx as T
 from tvm_droplet_ms.tuning.kernel import KernelError, tune_kernel
+from tvm_droplet_ms.tuning.kernel.measuring import KernelRun
 
 # After `tuned`, a kernel that is chosen as users have it.
 pytestmark = pytest.mark.usefixtures("one_check")
@@ -140,6 +141,20 @@ def test_a_signal_ends_the_run_with_what_it_has(tmp_path):
     result = quick_tune(MATMUL, tmp_path, trials=64, progress=end)
     assert result.why_ended == "interrupt"
     assert result.verified and result.trials <= 8
+
+
+def test_a_signal_during_the_check_ends_the_program_that_called(tmp_path, monkeypatch):
+    """The result is complete; a caller with further kernels sees the interrupt."""
+    choose = KernelRun.choose
+
+    def interrupted(run, *arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return choose(run, *arguments)
+
+    monkeypatch.setattr(KernelRun, "choose", interrupted)
+    result = quick_tune(MATMUL, tmp_path, trials=2)
+    assert result.why_ended == "interrupt"
+    assert result.verified and result.trials == 2
 
 
 def test_a_second_writer_is_refused(tmp_path):

@@ -217,7 +217,8 @@ def tune_kernel(
             failures=dict(run.failures),
             wrong=tuple(chosen.wrong),
             unchecked=tuple(chosen.unchecked),
-            why_ended=why_ended,
+            # A signal during the check ends what the caller does next, too.
+            why_ended="interrupt" if request.is_asked else why_ended,
             forecast=run.forecast,
             work_dir=directory,
         )
