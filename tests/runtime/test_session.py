@@ -209,6 +209,55 @@ def test_branches_may_return_an_input(tmp_path: Path) -> None:
     assert not np.shares_memory(same, x)
 
 
+def alone(path: Path) -> str:
+    """What a process without TVM's Python package prints of a run, or its error."""
+    program = f"""
+import sys
+import numpy as np
+from tvm_droplet_ms.runtime import InferenceSession, SessionError
+sys.modules["tvm"] = None
+from tvm_droplet_ms.runtime import tvm_runtime
+from importlib import util
+util.find_spec = lambda name: None
+tvm_runtime._BUNDLED = __import__("pathlib").Path({str(Path(tvm.__file__).parent / "lib")!r})
+try:
+    session = InferenceSession({str(path)!r})
+    print([each.tolist() for each in session.run(None, {{"x0": np.array([3, 1, 2], "float32")}})])
+except SessionError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_sorts_needs_the_runtime_alone(build: Build) -> None:
+    side = [((3,), "float32")]
+    info = info_of(side, [((2,), "float32")])
+    path = build({"main": (side, lambda x: [relax.op.topk(x, 2, ret_type="values")])}, info)
+    assert alone(path) == "[[3.0, 2.0]]"
+
+
+def test_functions_of_tvm_in_python_are_found_or_named(build: Build) -> None:
+    side = [((3,), "float32")]
+    info = info_of(side, [((1, 3), "int64")])
+    path = build({"main": (side, lambda x: [relax.op.nonzero(x)])}, info)
+    (found,) = InferenceSession(path).run(None, {"x0": np.array([0, 5, 7], "float32")})
+    assert found.tolist() == [[1, 2]]
+    assert "calls relax.run.nonzero, which TVM's runtime alone does not have" in alone(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"model", "a\0b"])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    with pytest.raises(SessionError, match="expected"):
+        InferenceSession(path)
+
+
+def test_directories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match=r"cannot be read \(Is a directory\)"):
+        InferenceSession(tmp_path)
+
+
 def test_bound_arrays_that_do_not_fit_are_refused(dense_library: Path, tmp_path: Path) -> None:
     binding = InferenceSession(dense_library).io_binding()
     for wrong in (np.zeros((3, 8), "float32"), np.zeros((1, 8), "float64")):
@@ -257,7 +306,11 @@ def test_threads_may_share_a_session(bucket_library: Path) -> None:
         ({"x0": X, "x": X}, None, "given are x0, x: expected x0"),
         ({"x0": X.astype("float64")}, None, "'x0' has the type float64: expected float32"),
         ({"x0": X[:, :3]}, None, r"x0 \(1, 3\): the model was tuned for x0 \(1, 16\)"),
-        ({"x0": "text"}, None, "str cannot be read as float32"),
+        ({"x0": "text"}, None, "input 'x0': a str cannot be read as float32"),
+        ({"x0": None}, None, "input 'x0': a NoneType cannot be read as float32 .there is no value"),
+        ({1: X}, None, "given are 1: expected x0"),
+        ([X], None, "input_feed is a list: expected a dict of arrays by the names x0"),
+        ({"x0": X}, "y0", r"output_names='y0': expected a list of names, \['y0'\]"),
         ({"x0": X}, ["y"], "output 'y' is unknown: the model has y0"),
     ],
 )

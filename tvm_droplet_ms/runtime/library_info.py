@@ -137,17 +137,19 @@ def read_info(path: str | os.PathLike[str]) -> LibraryInfo:
 
     Raises ``SessionError`` if the file cannot be read, or holds no description.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
+    if not isinstance(path, str | os.PathLike):
         raise SessionError(
-            f"{os.fspath(path)!r} cannot be read ({error.strerror}): expected a library that "
+            f"a {type(path).__name__} is no path: expected that of a library, such as 'model.so'"
+        )
+    try:
+        with open(path, "rb") as file:
+            tail = _tail(file.fileno())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(
+            f"{os.fspath(path)!r} cannot be read ({reason}): expected a library that "
             "`droplet-ms tune` or `result.export` wrote"
         ) from error
-    try:
-        tail = _tail(descriptor)
-    finally:
-        os.close(descriptor)
     if not tail:
         raise SessionError(
             f"{os.fspath(path)!r} does not describe itself: expected a library that `droplet-ms "

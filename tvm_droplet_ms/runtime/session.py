@@ -2,6 +2,7 @@
 """A tuned library as a session with the interface of ONNX Runtime's. Imports no TVM."""
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -87,17 +88,17 @@ class InferenceSession:
         info = read_info(path)
         if refusal := info.refusal(cpu_flags()):
             raise SessionError(refusal)
-        asked = threads or getattr(sess_options, "intra_op_num_threads", 0) or None
-        tvm_runtime()
+        asked = threads
+        if asked is None:
+            asked = getattr(sess_options, "intra_op_num_threads", 0) or None
+        library = _load(path)
         try:
-            library = LibraryFile(Path(path))
-            module = library.module
-        except (OSError, RuntimeError) as error:
-            raise SessionError(
-                f"{os.fspath(path)!r} cannot be loaded ({str(error).strip().splitlines()[-1]}): "
-                "expected a library of this machine's processor and of TVM 0.27"
-            ) from error
-        self._open(module, info, asked)
+            self._open(library.module, info, asked)
+        except RuntimeError as error:
+            # Some operators, such as NonZero, are functions of TVM's Python package.
+            if not _has_tvm() or _PYTHON_FUNCTION not in str(error):
+                raise SessionError(_needs_tvm(path, error)) from error
+            self._open(library.module, info, asked)
         library.release_pages()
 
     @classmethod
@@ -196,6 +197,11 @@ class InferenceSession:
             If a name, a type or a shape is wrong.
         """
         del run_options
+        if not isinstance(input_feed, Mapping):
+            raise SessionError(
+                f"input_feed is a {type(input_feed).__name__}: expected a dict of arrays by the "
+                f"names {', '.join(self._input_names) or 'of no inputs'}"
+            )
         chosen = self._chosen(output_names) if output_names else None
         outputs = self._call(self._values(input_feed))
         return outputs if chosen is None else [outputs[place] for place in chosen]
@@ -246,6 +252,8 @@ class InferenceSession:
         return values
 
     def _chosen(self, names: Sequence[str]) -> list[int]:
+        if isinstance(names, str):
+            raise SessionError(f"output_names={names!r}: expected a list of names, [{names!r}]")
         for name in names:
             if name not in self._places:
                 raise SessionError(
@@ -261,7 +269,10 @@ class InferenceSession:
                 check_changeable(value, self._input_names[place])
             if type(value) is not np.ndarray:
                 gives_torch = gives_torch or is_torch(value)
-                values[place] = tensor_of(value, self.info.inputs[place].dtype)
+                try:
+                    values[place] = tensor_of(value, self.info.inputs[place].dtype)
+                except SessionError as error:
+                    raise SessionError(f"input {self._input_names[place]!r}: {error}") from error
             elif value.dtype != self._dtypes[place]:
                 raise self._wrong_type(place, str(value.dtype))
         shapes = tuple([value.shape for value in values])
@@ -310,7 +321,7 @@ class InferenceSession:
 
     def _wrong_names(self, given: Iterable[str]) -> SessionError:
         return SessionError(
-            f"the inputs given are {', '.join(given) or 'none'}: expected "
+            f"the inputs given are {', '.join(map(str, given)) or 'none'}: expected "
             f"{', '.join(self._input_names) or 'none'}"
         )
 
@@ -331,6 +342,52 @@ class InferenceSession:
     def _shown(self, shapes: Shapes) -> str:
         pairs = zip(self._input_names, shapes, strict=True)
         return ", ".join(f"{name} {tuple(shape)}" for name, shape in pairs)
+
+
+def check_alone(path: str | os.PathLike[str]) -> None:
+    """Raise ``SessionError`` if a library needs more than TVM's runtime."""
+    read_info(path)
+    library = _load(path)
+    try:
+        library.module["vm_load_executable"]()["vm_initialization"](*_POOLED_CPU)
+    except RuntimeError as error:
+        raise SessionError(_needs_tvm(path, error)) from error
+
+
+def _load(path: str | os.PathLike[str]) -> LibraryFile:
+    tvm_runtime()
+    try:
+        library = LibraryFile(Path(path))
+        library.module
+        return library
+    except (OSError, RuntimeError) as error:
+        raise SessionError(
+            f"{os.fspath(path)!r} cannot be loaded ({str(error).strip().splitlines()[-1]}): "
+            "expected a library of this machine's processor and of TVM 0.27"
+        ) from error
+
+
+_PYTHON_FUNCTION = "relax.run."
+"""The beginning of the names of functions that TVM's Python package registers."""
+
+
+def _has_tvm() -> bool:
+    """Import TVM, which registers its functions; False if it is not installed."""
+    try:
+        import tvm.relax  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _needs_tvm(path: str | os.PathLike[str], error: RuntimeError) -> str:
+    lines = str(error).strip().splitlines()
+    found = re.search(r"[\w.]*relax\.run\.\w+", str(error))
+    needed = found.group() if found else lines[-1]
+    return (
+        f"{os.fspath(path)!r} calls {needed}, which TVM's runtime alone does not have: expected "
+        "the package apache-tvm in the same process, or a model without the operator"
+    )
 
 
 class _Entry(NamedTuple):

@@ -162,6 +162,8 @@ def torch_of(tensor: Any) -> Any:
 def _array(value: Any, dtype: str) -> np.ndarray:
     """An array of a NumPy number, an array's subclass, a tensor, or Python's numbers and lists."""
     try:
+        if value is None:  # NumPy reads it as a NaN.
+            raise TypeError("there is no value")
         if isinstance(value, np.ndarray | np.generic):
             given = np.asarray(value)
         elif hasattr(value, "__dlpack__"):

@@ -13,7 +13,8 @@ from typing import Any
 
 from .errors import SessionError
 
-_LIBRARY = "libtvm_runtime.so"
+_LIBRARY, _EXTRA = "libtvm_runtime.so", "libtvm_runtime_extra.so"
+"""TVM's runtime, and its functions that sort and draw."""
 
 _THREADS = "runtime.NumThreads"
 """TVM's function that gives the number of threads."""
@@ -60,7 +61,10 @@ def tvm_runtime() -> Any:
     # The installed one if it is the same: the process may import TVM later, and a second copy of
     # the runtime would end it.
     same = [path for path in found[1:] if filecmp.cmp(path, found[0], shallow=False)]
-    ctypes.CDLL(os.fspath((same or found)[0]), ctypes.RTLD_GLOBAL)
+    library = (same or found)[0]
+    ctypes.CDLL(os.fspath(library), ctypes.RTLD_GLOBAL)
+    if (extra := library.with_name(_EXTRA)).exists():
+        ctypes.CDLL(os.fspath(extra), ctypes.RTLD_GLOBAL)
     return ffi
 
 

@@ -83,6 +83,9 @@ def droplet(
     chosen = dict(options or {})
     if unknown := [name for name in chosen if name not in _OPTIONS]:
         raise ValueError(f"options={{{unknown[0]!r}: ...}}: expected one of {', '.join(_OPTIONS)}")
+    minutes = chosen.get("minutes", 0)
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 <= minutes < 1e6:
+        raise ValueError(f"options={{'minutes': {minutes!r}}}: expected a number of at least 0")
     reason = _unsupported(module, example_inputs)
     if not reason:
         try:
@@ -90,6 +93,8 @@ def droplet(
         # PyTorch's exporter raises many classes for graphs that it cannot export.
         except Exception as error:
             reason = _reason(error)
+            if reason.startswith(tuple(f"{name}=" for name in chosen)):
+                raise ValueError(f"options: {reason}") from error
     logger.warning("%s: %s", _EAGER, reason)
     run: Callable[..., Any] = module.forward
     return run
@@ -151,15 +156,18 @@ class _Graph:
         if changed := _changed(program):
             raise ModelError(f"it changes {changed}")
         session = _session(program, self._options)
+        strides = _output_strides(program)
         static = [inputs[place] for place in self._static]
-        self._bound[tuple(map(id, static))] = _Bound(session, static)
+        self._bound[tuple(map(id, static))] = _Bound(session, static, strides)
 
 
 class _Bound:
     """The library of a graph with one set of weights."""
 
-    def __init__(self, session: InferenceSession, static: Sequence[Any]) -> None:
-        self._session = session
+    def __init__(
+        self, session: InferenceSession, static: Sequence[Any], strides: Sequence[tuple[int, ...]]
+    ) -> None:
+        self._session, self._strides = session, strides
         # The tensors are kept, so that no other gets their identity.
         self._static = [(each, each._version, each.data_ptr()) for each in static]
 
@@ -174,10 +182,16 @@ class _Bound:
         """Run the library; its outputs as PyTorch's tensors."""
         import torch
 
-        return tuple(
-            torch.from_numpy(each) if isinstance(each, np.ndarray) else each
-            for each in self._session(inputs)
-        )
+        found = []
+        for each, strides in zip(self._session(inputs), self._strides, strict=True):
+            output = torch.from_numpy(each) if isinstance(each, np.ndarray) else each
+            if output.stride() != strides:
+                # As in eager PyTorch: the caller may take another view.
+                output = torch.empty_strided(output.shape, strides, dtype=output.dtype).copy_(
+                    output
+                )
+            found.append(output)
+        return tuple(found)
 
 
 def _unsupported(module: Any, inputs: Sequence[Any]) -> str:
@@ -232,6 +246,12 @@ def _bound_module(module: Any, inputs: Sequence[Any], free: Sequence[int]) -> An
             )
 
     return Bound().eval()
+
+
+def _output_strides(program: Any) -> list[tuple[int, ...]]:
+    """The strides of a program's outputs in eager PyTorch."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    return [tuple(map(int, node.meta["val"].stride())) for node in output.args[0]]
 
 
 def _changed(program: Any) -> str:

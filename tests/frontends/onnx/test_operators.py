@@ -501,6 +501,14 @@ def test_a_slice_that_ends_before_it_starts_is_empty(start, end, step):
     assert_same_of(nodes, {"x": normal(6, 7)}, "z y", a=np.array([-1]), **bounds)
 
 
+@pytest.mark.parametrize(
+    "start, end", [(1, 4), (4, 2), (-3, 6), (2, 99), (-9, 2), (5, -1), (9, 12)]
+)
+def test_a_slice_with_computed_bounds(start, end):
+    fed = {"x": normal(3, 6), "s": np.array([start]), "e": np.array([end])}
+    assert_same_of([node("Slice", "x s e a")], fed, a=np.array([1]))
+
+
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("way", ["half_pixel", "output_half_pixel"])
 def test_regions_are_scaled_before_they_are_shifted(way, ratio):

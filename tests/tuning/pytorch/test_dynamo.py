@@ -137,6 +137,20 @@ def test_graphs_that_differ_inside_have_their_own_libraries() -> None:
             assert compiled(Inner(factor))(x).tolist() == [1.0 * factor + 1, 2.0 * factor + 1]
 
 
+class Turned(nn.Module):
+    def forward(self, x):
+        return (x + 1).permute(1, 0)
+
+
+def test_outputs_have_the_strides_of_eager() -> None:
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        found = compiled(Turned())(x)
+    torch.testing.assert_close(found, (x + 1).T)
+    assert found.stride() == (1, 8)
+    found.T.view(-1)
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -199,6 +213,20 @@ def test_unknown_options_are_named() -> None:
     message = "options={'minuts': ...}: expected one of minutes, threads"
     with pytest.raises(Exception, match=message):
         compiled(nn.Linear(4, 2), minuts=2)(torch.ones(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"minutes": -1}, "'minutes': -1.: expected a number of at least 0"),
+        ({"minutes": "x"}, "'minutes': 'x'.: expected a number of at least 0"),
+        ({"threads": 10_000}, "options: threads=10000: expected an int from 1 to"),
+        ({"precision": "foo"}, "options: precision='foo': expected one of"),
+    ],
+)
+def test_wrong_options_are_errors(option: dict, message: str) -> None:
+    with torch.no_grad(), pytest.raises(Exception, match=message):
+        compiled(nn.Linear(4, 2), **option)(torch.ones(1, 4))
 
 
 def test_torch_finds_the_backend_by_its_entry_point() -> None:

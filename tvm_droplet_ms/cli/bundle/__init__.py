@@ -47,17 +47,19 @@ def write_bundle(model: Path, out: Path) -> int:
     already, or if apache-tvm is not installed as packages.
     """
     from ...runtime import SessionError
-    from ...runtime.library_info import read_info
+    from ...runtime.session import check_alone
 
-    read_info(model)
+    check_alone(model)
     if out.exists() and any(out.iterdir()):
         raise SessionError(f"--out {out} has files already: name a new directory")
     tvm, ffi = _package("tvm"), _package("tvm_ffi")
     for folder in ("lib", "droplet_runtime", "include"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(model, out / "model.so")
-    for library in (tvm / "lib/libtvm_runtime.so", ffi / "lib/libtvm_ffi.so"):
-        shutil.copy(library, out / "lib")
+    for library in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
+        if (tvm / "lib" / library).exists():
+            shutil.copy(tvm / "lib" / library, out / "lib")
+    shutil.copy(ffi / "lib/libtvm_ffi.so", out / "lib")
     for module in sorted(_RUNTIME.glob("*.py")):
         shutil.copy(module, out / "droplet_runtime")
     for headers in ("tvm", "dlpack"):

@@ -109,6 +109,8 @@ def slice_of_inputs(bb: Any, inputs: Any, attr: Attributes) -> Any:
     known = [None if each is None else as_array(each) for each in given]
     starts, ends, axes, steps = known
     is_open = any(found is None and each is not None for found, each in zip(known, given))
+    if bounded := _bounded(bb, inputs[0], given, axes, steps):
+        return tvms("Slice", bb, bounded, attr)
     if starts is None or ends is None or is_open or isinstance(inputs[0], relax.ShapeExpr):
         return tvms("Slice", bb, inputs, attr)
     try:
@@ -123,6 +125,36 @@ def slice_of_inputs(bb: Any, inputs: Any, attr: Attributes) -> Any:
         if step and not range(*slice(start, end, step).indices(shape[axis])):
             starts[n], ends[n], steps[n] = 0, 0, 1
     return tvms("Slice", bb, [inputs[0], *map(integers, (starts, ends, axes, steps))], attr)
+
+
+def _bounded(bb: Any, data: Any, given: Any, axes: Any, steps: Any) -> list[Any] | None:
+    """The inputs of a slice whose bounds are computed, with ends at or after the starts.
+
+    None for a slice that this is not about: of constant bounds, backwards, or of unknown extents.
+    """
+    starts, ends, given_axes, given_steps = given
+    if as_array(starts) is not None and as_array(ends) is not None:
+        return None
+    if (axes is None) != (given_axes is None) or (steps is None) != (given_steps is None):
+        return None
+    if isinstance(data, relax.ShapeExpr) or (steps is not None and (steps <= 0).any()):
+        return None
+    try:
+        extents = np.array(shape_of(data), "int64")
+        (count,) = shape_of(starts)
+    except (UnsupportedNode, ValueError):
+        return None
+    axes = np.arange(count) if axes is None else axes
+    limit, zero = integers(extents[axes]), integers(np.zeros(count))
+
+    def inside(bound: Any) -> Any:
+        wide = bb.normalize(op.astype(bound, "int64"))
+        from_end = op.where(op.less(wide, zero), op.add(wide, limit), wide)
+        return bb.normalize(op.minimum(op.maximum(from_end, zero), limit))
+
+    first = inside(starts)
+    last = bb.normalize(op.maximum(inside(ends), first))
+    return [data, first, last, integers(axes), integers(np.ones(count) if steps is None else steps)]
 
 
 @converts("Split")
