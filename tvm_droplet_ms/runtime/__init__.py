@@ -4,7 +4,8 @@
 This folder is complete: it imports no other part of the package, and no compiler. Imports no TVM.
 """
 
+from .binding import IOBinding
 from .errors import SessionError
-from .session import InferenceSession, IOBinding, NodeArg
+from .session import InferenceSession, NodeArg
 
 __all__ = ["IOBinding", "InferenceSession", "NodeArg", "SessionError"]

@@ -2,17 +2,16 @@
 """A tuned library as a session with the interface of ONNX Runtime's. Imports no TVM."""
 
 import os
-import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .binding import IOBinding
 from .errors import SessionError
-from .library_file import LibraryFile
 from .library_info import LibraryInfo, cpu_flags, read_info
+from .loading import check_python_functions, load_library, start_machine
 from .shapes import Shapes, cut, padded
 from .tensors import (
     Slot,
@@ -27,9 +26,6 @@ from .tvm_runtime import tvm_runtime, use_threads
 
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types that differ from NumPy's."""
-
-_POOLED_CPU = (1, 0, 2)
-"""The arguments of ``vm_initialization``: CPU, device 0, ``VirtualMachine.POOLED_ALLOCATOR``."""
 
 
 class NodeArg(NamedTuple):
@@ -91,13 +87,11 @@ class InferenceSession:
         asked = threads
         if asked is None:
             asked = getattr(sess_options, "intra_op_num_threads", 0) or None
-        library = _load(path)
+        library = load_library(path)
         try:
             self._open(library.module, info, asked)
         except RuntimeError as error:
-            # Some operators, such as NonZero, are functions of TVM's Python package.
-            if not _has_tvm() or _PYTHON_FUNCTION not in str(error):
-                raise SessionError(_needs_tvm(path, error)) from error
+            check_python_functions(path, error)
             self._open(library.module, info, asked)
         library.release_pages()
 
@@ -118,8 +112,7 @@ class InferenceSession:
         self._lock = threading.Lock()
         self._tensor = tvm_runtime().Tensor
         # The machine owns the functions' memory.
-        self._machine = module["vm_load_executable"]()
-        self._machine["vm_initialization"](*_POOLED_CPU)
+        self._machine = start_machine(module)
         self._input_names = tuple(each.name for each in info.inputs)
         self._places = {each.name: place for place, each in enumerate(info.outputs)}
         self._dtypes = tuple(numpy_type(each.dtype) for each in info.inputs)
@@ -214,11 +207,11 @@ class InferenceSession:
             )
         return self._call(list(values))
 
-    def io_binding(self) -> "IOBinding":
+    def io_binding(self) -> IOBinding:
         """Make a binding of arrays, for loops that pass the same arrays again."""
         return IOBinding(self)
 
-    def run_with_iobinding(self, iobinding: "IOBinding", run_options: Any = None) -> None:
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run the model on bound arrays.
 
         An input that the model changes, such as a decoder's cache, is changed where it is.
@@ -344,84 +337,11 @@ class InferenceSession:
         return ", ".join(f"{name} {tuple(shape)}" for name, shape in pairs)
 
 
-def check_alone(path: str | os.PathLike[str]) -> None:
-    """Raise ``SessionError`` if a library needs more than TVM's runtime."""
-    read_info(path)
-    library = _load(path)
-    try:
-        library.module["vm_load_executable"]()["vm_initialization"](*_POOLED_CPU)
-    except RuntimeError as error:
-        raise SessionError(_needs_tvm(path, error)) from error
-
-
-def _load(path: str | os.PathLike[str]) -> LibraryFile:
-    tvm_runtime()
-    try:
-        library = LibraryFile(Path(path))
-        library.module
-        return library
-    except (OSError, RuntimeError) as error:
-        raise SessionError(
-            f"{os.fspath(path)!r} cannot be loaded ({str(error).strip().splitlines()[-1]}): "
-            "expected a library of this machine's processor and of TVM 0.27"
-        ) from error
-
-
-_PYTHON_FUNCTION = "relax.run."
-"""The beginning of the names of functions that TVM's Python package registers."""
-
-
-def _has_tvm() -> bool:
-    """Import TVM, which registers its functions; False if it is not installed."""
-    try:
-        import tvm.relax  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _needs_tvm(path: str | os.PathLike[str], error: RuntimeError) -> str:
-    lines = str(error).strip().splitlines()
-    found = re.search(r"[\w.]*relax\.run\.\w+", str(error))
-    needed = found.group() if found else lines[-1]
-    return (
-        f"{os.fspath(path)!r} calls {needed}, which TVM's runtime alone does not have: expected "
-        "the package apache-tvm in the same process, or a model without the operator"
-    )
-
-
 class _Entry(NamedTuple):
     """A function of the library, and a slot for each of its inputs."""
 
     function: Any
     slots: list[Slot]
-
-
-class IOBinding:
-    """Arrays bound to a session's inputs and outputs; ``session.io_binding()`` makes one."""
-
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
-        self.inputs: dict[str, Any] = {}
-        self.targets: dict[str, np.ndarray] = {}
-        self.outputs: list[Any] = []
-
-    def bind_cpu_input(self, name: str, value: Any) -> None:
-        """Bind an array or a tensor: each run reads what is in it then."""
-        self.inputs[name] = value
-
-    def bind_output(self, name: str, array: np.ndarray | str | None = None) -> None:
-        """Bind an output; ``array``: where to write it. A device's name is accepted and ignored.
-
-        Raises ``SessionError`` for an unknown name, or an array of another type or shape.
-        """
-        self._session.check_output(name, array)
-        if isinstance(array, np.ndarray):
-            self.targets[name] = array
-
-    def copy_outputs_to_cpu(self) -> list[Any]:
-        """The outputs of the last run, in order, as arrays."""
-        return list(self.outputs)
 
 
 def _flat(output: Any) -> list[Any]:

@@ -47,7 +47,7 @@ def write_bundle(model: Path, out: Path) -> int:
     already, or if apache-tvm is not installed as packages.
     """
     from ...runtime import SessionError
-    from ...runtime.session import check_alone
+    from ...runtime.loading import check_alone
 
     check_alone(model)
     if out.exists() and any(out.iterdir()):
