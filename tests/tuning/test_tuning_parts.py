@@ -23,6 +23,7 @@ from tvm.target import Target
 from tvm_droplet_ms.display import RunState, TaskState
 from tvm_droplet_ms.frontends.imported import ModelIdentity, check_memory
 from tvm_droplet_ms.frontends.relax import import_relax
+from tvm_droplet_ms.measure.turns import time_in_alternation
 from tvm_droplet_ms.model.bindings import weight_bytes
 from tvm_droplet_ms.session.database import open_database
 from tvm_droplet_ms.session.errors import ModelError
@@ -31,7 +32,7 @@ from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.work_dir import EXECUTABLE, RESULT, open_work_dir
 from tvm_droplet_ms.tuning import tune
-from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
 from tvm_droplet_ms.tuning.run_context import Patience, RunObserver

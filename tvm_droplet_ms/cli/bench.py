@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
+from ..measure.turns import time_in_alternation
+from ..session.errors import first_line
 from .arguments import command, fail, positive
 from .run import add_inputs, read_inputs
 
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
 
 OURS = "tuned"
 """The name of the library in the table."""
-
-_WARM_RUNS, _REST_SECS = 2, 0.5
-"""Untimed runs of each program; the pause between programs whose threads spin after a run."""
 
 _THROUGHPUT_SECS = 2.0
 """Seconds for which each number of processes runs."""
@@ -66,7 +65,9 @@ def _run(options: argparse.Namespace) -> int:
         if file is not None:
             for name in programs or _installed():
                 runs[name] = _program(name)(file, feed, session.threads)
-        secs = _in_turns(runs, options.rounds, rests=session.threads > 1)
+        timers = {name: _timer(run) for name, run in runs.items()}
+        rests = session.threads > 1 and len(timers) > 1
+        secs = time_in_alternation(timers, options.rounds, rests=rests)
         counts = [2**power for power in range((options.processes or 0).bit_length())]
         throughput = {count: _throughput(options, session.threads, count) for count in counts}
     except SessionError as error:
@@ -158,28 +159,21 @@ def _program(name: str) -> Callable[[str, Mapping[str, Any], int], Callable[[], 
             run = PROGRAMS[name](file, feed, threads)
             run()
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise SessionError(f"{name} cannot run {file!r}: {reason}") from error
+            raise SessionError(f"{name} cannot run {file!r}: {first_line(error)}") from error
         return run
 
     return start
 
 
-def _in_turns(
-    runs: Mapping[str, Callable[[], Any]], rounds: int, *, rests: bool
-) -> dict[str, list[float]]:
-    """The seconds of each program in each round; other load affects all programs alike."""
-    secs: dict[str, list[float]] = {name: [] for name in runs}
-    for round_number in range(-_WARM_RUNS, rounds):
-        for name, run in runs.items():
-            if rests and len(runs) > 1:
-                time.sleep(_REST_SECS)
-                run()
-            start = time.perf_counter()
-            run()
-            if round_number >= 0:
-                secs[name].append(time.perf_counter() - start)
-    return secs
+def _timer(run: Callable[[], Any]) -> Callable[[], float]:
+    """A function that runs a program once, and returns the seconds."""
+
+    def timed() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return timed
 
 
 def _quartiles(secs: Sequence[float]) -> list[float]:

@@ -12,6 +12,7 @@ from tvm.s_tir.meta_schedule import ExtractedTask
 from tvm.s_tir.meta_schedule.database import Database, TuningRecord
 from tvm.target import Target
 
+from ..measure.turns import time_in_alternation
 from ..model.kernels.winograd.winograd import (
     WinogradConvolutions,
     fastest_tiles,
@@ -19,7 +20,7 @@ from ..model.kernels.winograd.winograd import (
     promising_tile,
 )
 from ..session.stop import StopRequest
-from .compile.compiled_model import CompiledModel, time_in_alternation
+from .compile.compiled_model import CompiledModel
 from .kernel_table import secs_by_workload
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels

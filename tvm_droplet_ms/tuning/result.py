@@ -18,12 +18,13 @@ from tvm.target import Target
 
 from ..display.tables import html_table, shown_share
 from ..frontends.imported import Arrays, InputSpec
+from ..measure.turns import time_in_alternation
 from ..runtime import InferenceSession, SessionError
 from ..runtime.library_info import LibraryInfo
 from ..session.errors import ModelError, first_line
 from .budget.outlook import Outlook, outlook
 from .check.output_check import OutputCheck
-from .compile.compiled_model import CompiledModel, time_in_alternation
+from .compile.compiled_model import CompiledModel
 
 MOST_ROWS = 12
 """The most kernels of a summary that have a line of their own."""

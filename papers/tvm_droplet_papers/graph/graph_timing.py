@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from tvm_droplet_ms.measure import WorkerPool, prepare_to_time
-from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel, time_in_alternation
+from tvm_droplet_ms.measure.turns import time_in_alternation
+from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 
 MOST_ROUNDS, FEWEST_ROUNDS, TIMED_SECS = 301, 7, 4.0
 """The maximum and minimum number of timing rounds, and the target seconds for all rounds. Slow

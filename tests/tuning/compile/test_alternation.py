@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are timed in turns."""
 
-from tvm_droplet_ms.tuning.compile import compiled_model
-from tvm_droplet_ms.tuning.compile.compiled_model import time_in_alternation
+from tvm_droplet_ms.measure import turns
+from tvm_droplet_ms.measure.turns import time_in_alternation
 
 
 def test_a_turn_after_a_rest_counts_its_last_call(monkeypatch):
-    monkeypatch.setattr(compiled_model, "REST_SECS", 0.0)
-    monkeypatch.setattr(compiled_model, "WARM_SECS", 0.001)
+    monkeypatch.setattr(turns, "REST_SECS", 0.0)
+    monkeypatch.setattr(turns, "WARM_SECS", 0.001)
     calls = {"ours": 0, "theirs": 0}
 
     def timer(name):
