@@ -85,6 +85,8 @@ def _onnx_operators(graph: Any) -> Iterator[str]:
 
 
 def _onnx(graph: Any) -> Iterator[Weight]:
+    from .onnx.mapped import array_of_tensor, is_mapped  # Imports ONNX.
+
     of_numbers = (1, 10, 11, 16)  # FLOAT, FLOAT16, DOUBLE and BFLOAT16 of ``TensorProto``.
     tensors = list(getattr(graph, "initializer", ()))
     for node in graph.node:
@@ -98,6 +100,8 @@ def _onnx(graph: Any) -> Iterator[Weight]:
         shape = tuple(tensor.dims)
         if tensor.data_type in of_numbers or np.prod(shape) > SMALL:
             content = tensor.raw_data or tensor.SerializeToString(deterministic=True)
+            if is_mapped(tensor):
+                content = array_of_tensor(tensor).reshape(-1).view(np.uint8).data
             yield tensor.name, str(tensor.data_type), shape, content
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model as Relax, with the information that a tuning run needs."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
-from ..model.bindings import shape_of_type, weight_bytes
+from ..model.bindings import shape_of_type
 from ..session.errors import ModelError, first_line
 from .integer_inputs import IntegerUse, integer_uses
 
@@ -27,9 +29,25 @@ _HALVES = ("float16", "bfloat16", "float8")
 sum hides the effect of a wrong schedule."""
 
 
+LARGE = 1 << 27
+"""A model with at least this many bytes of weights is held once, and read again where needed."""
+
 COPIES = 2
-"""Copies of the weights besides the imported module: in the prepared module, and packed in the
-executable."""
+"""Copies of the weights besides the imported module: packed in the executable, and in the linker
+that writes it, or in the reference. TVM's loader makes one more while it reads the library."""
+
+PROGRAM_BYTES = 500_000_000
+"""Memory of the program and its worker processes. With it and the copies, the estimate is 5 to 10%
+above what ONNX files of 0.5 and 2 GB took, without pages of mapped files."""
+
+_CONTROL_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+"""The limit and the use of memory of a control group, in version 2 and 1."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,7 @@ class Reference:
       differently. None for `run`.
     - ``rounding``: the relative rounding error of intermediate values: 2**-9 for eight bits. 0 for
       the rounding of their types.
+    - ``release``: gives the memory of a large model back; the next run reads it again.
     - ``with_moved_weights``: takes a seed and makes a run whose weights are perturbed by a few
       rounding errors, which shows the effect of rounding inside the model. None if unavailable.
     """
@@ -85,6 +104,7 @@ class Reference:
     fastest: Callable[[Sequence[np.ndarray]], Arrays] | None = None
     rounding: float = 0.0
     with_moved_weights: Callable[[int], Run] | None = None
+    release: Callable[[], None] = lambda: None
 
 
 def run_reference(reference: Reference, inputs: Sequence[np.ndarray]) -> Arrays:
@@ -249,16 +269,42 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + f" and {more} more" * (more > 0)
 
 
-def check_memory(imported: ImportedModel, available: int | None = None, *, copies: int = 1) -> None:
-    """Raise ``ModelError`` if a model's weights exceed the available bytes; None for free memory.
+def free_memory() -> int:
+    """Return the bytes that this process can still take, by the machine and its control group."""
+    free = int(psutil.virtual_memory().available)
+    for limit, usage in _CONTROL_GROUPS:
+        # Without a control group there are no such files, and without a limit there is no number.
+        with contextlib.suppress(OSError, ValueError):
+            free = min(free, int(Path(limit).read_text()) - int(Path(usage).read_text()))
+    return max(free, 0)
 
-    ``copies``: the number of shapes that the model is tuned for.
+
+def needed_memory(weights: int, copies: int = 1) -> int:
+    """Return the bytes that tuning a model takes besides its imported weights of this size."""
+    loading, program = (weights, PROGRAM_BYTES) if weights >= LARGE else (0, 0)
+    return copies * COPIES * weights + loading + program
+
+
+def check_memory(weights: int, available: int | None = None, *, copies: int = 1) -> None:
+    """Raise ``ModelError`` if tuning needs more than the available bytes; None for free memory.
+
+    ``weights``: their bytes. ``copies``: the number of shapes that the model is tuned for.
     """
-    if available is None:
-        available = int(psutil.virtual_memory().available)
-    needed = copies * COPIES * weight_bytes(imported.mod["main"])
+    available = free_memory() if available is None else available
+    needed = needed_memory(weights, copies)
     if needed > available:
         raise ModelError(
             f"the model needs {needed / 1e9:.1f} GB more memory while it is tuned, and "
             f"{available / 1e9:.1f} GB are free: use a machine with more"
         )
+
+
+def memory_note(weights: int, copies: int = 1) -> tuple[str, ...]:
+    """Say what tuning a large model needs."""
+    if weights < LARGE:
+        return ()
+    return (
+        f"the weights have {weights / 1e9:.1f} GB: tuning takes up to "
+        f"{needed_memory(weights, copies) / 1e9:.1f} GB of memory, and "
+        f"{free_memory() / 1e9:.1f} GB are free",
+    )

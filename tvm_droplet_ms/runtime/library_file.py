@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from .tvm_runtime import tvm_runtime
 _COPIED_BYTES = 1 << 24
 """Number of bytes copied at a time."""
 
-_ADVISE_KERNEL, _PAGE_OUT = ctypes.CDLL(None).madvise, 21
-"""Linux's call about pages, and its advice ``MADV_PAGEOUT``. Pages that differ from the file, such
-as relocated addresses, keep their content."""
+_ADVISE_KERNEL, PAGE_OUT, UNMAP = ctypes.CDLL(None).madvise, 21, 4
+"""Linux's call about pages, and its advices ``MADV_PAGEOUT`` and ``MADV_DONTNEED``.
+
+Pages that differ from the file, such as relocated addresses, keep their content after the first and
+lose it after the second, which leaves the others in the kernel's cache of files."""
 
 
 class LibraryFile:
@@ -51,16 +54,24 @@ class LibraryFile:
 
         TVM has copied the weights out of the file: with its pages they would be there twice.
         """
-        inode = str(os.fstat(self._descriptor).st_ino)
-        maps = Path("/proc/self/maps")
-        for line in maps.read_text().splitlines() if maps.exists() else ():
-            span, rights, _, _, number = line.split(maxsplit=5)[:5]
-            if number == inode and rights == "r--p":
-                start, end = (int(part, 16) for part in span.split("-"))
-                _ADVISE_KERNEL(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT)
+        release_pages({os.fstat(self._descriptor).st_ino: ""}, "r--p", PAGE_OUT)
 
     def copy(self, path: Path) -> None:
         """Write the library's bytes to another file."""
         # A new descriptor, because duplicates of one share their position.
         with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, path.open("wb") as copy:
             shutil.copyfileobj(file, copy, _COPIED_BYTES)
+
+
+def release_pages(files: Mapping[int, str], rights: str, advice: int) -> None:
+    """Give the memory of mapped files back.
+
+    ``files``: real paths by inode; an empty path for any. ``rights``: of the mappings, such as
+    ``r--p``.
+    """
+    maps = Path("/proc/self/maps")
+    for line in maps.read_text().splitlines() if files and maps.exists() else ():
+        span, allowed, _, _, inode, *path = line.split(maxsplit=5)
+        if allowed == rights and files.get(int(inode)) in ("", *path):
+            start, end = (int(part, 16) for part in span.split("-"))
+            _ADVISE_KERNEL(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)

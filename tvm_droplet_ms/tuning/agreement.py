@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from ..frontends.imported import ImportedModel
+from ..frontends.imported import LARGE, ImportedModel
+from ..model.bindings import weight_bytes
 from ..session.errors import LateKernelsError, ModelError, RoundingError, TooLateError
 from ..session.roofline import naive_secs
 from ..session.stop import StopRequest
@@ -105,6 +107,7 @@ class Agreement:
             self._note(f"the graph pass {name} changed the outputs and was left out")
             made = self._make_or_leave(made, skipped)
         self.right = by_workload(made.kernels.schedules())
+        self._check.reference.release()
         for text in remarks(self._check):
             self._note(text)
         return made
@@ -131,6 +134,7 @@ class Agreement:
             self._note(f"{why}: all convolutions are computed directly")
         last = self._compile_last(direct)
         if self.agrees(last):
+            self._check.reference.release()
             return direct, last
         with self._phases("search for what changes the outputs"):
             found = without_wrong_schedules(
@@ -141,6 +145,13 @@ class Agreement:
         self._note("the tuned model gave other outputs: the first executable is kept")
         direct.chosen = dict(self.right)
         return direct, first
+
+    def shed(self, made: Executable, library: Path) -> None:
+        """Drop a large model's weights in memory; ``library`` is read when they are needed."""
+        if self._layouts is None and weight_bytes(self._mod["main"]) >= LARGE:
+            made.compiled.shed(library)
+            made.kernels.forget_weights()
+            self._check.reference.release()
 
     def agrees(self, compiled: CompiledModel) -> bool:
         """Return whether the outputs agree with the reference."""

@@ -85,6 +85,10 @@ class ModelKernels:
         schedules = self.schedules() if schedules is None else schedules
         return CompiledModel(self._builder.build(self.lowered, schedules, late_at))
 
+    def forget_weights(self) -> None:
+        """Drop the packed weights that are kept for the next executable."""
+        self._builder.forget_weights()
+
     def leave(self, names: Collection[str]) -> list[str]:
         """Drop the picks of the tasks of some functions; return the task names.
 

@@ -163,6 +163,7 @@ class ModelTuning:
             made = self._first(stop)
             plan = self._write_first(made, stop)
             measured_picks = self._measure_picks(made, plan, stop, trials)
+            self._agreement.shed(made, self._library)
             unmeasured = "trials" if trials == 0 else "nothing to measure"
             if plan.tuning.is_due:
                 unmeasured = "interrupt" if plan.tuning.is_asked else "time"
@@ -173,6 +174,7 @@ class ModelTuning:
             if self._tuner.trials or measured_picks or chosen is not made.kernels:
                 chosen = self._write_last(made, chosen, choice, plan, stop)
             runs = timed_runs(plan.run_secs, stop.left)
+            self._agreement.shed(made, self._library)
             return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
         finally:
             self._tuner.close()

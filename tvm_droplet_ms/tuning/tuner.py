@@ -13,8 +13,9 @@ from tvm.target import Target
 from ..compat.flags import check_flag
 from ..design_space.dot_products.find_dot import half_unit
 from ..frontends.extents import Dims, Shapes
-from ..frontends.imported import ImportedModel, check_memory
+from ..frontends.imported import ImportedModel, check_memory, memory_note
 from ..host import tiles_note
+from ..model.bindings import weight_bytes
 from ..search_strategy.stopping import Stop, check_stop
 from ..session.errors import ModelError
 from ..session.given_inputs import is_integer, is_positive
@@ -220,9 +221,10 @@ def _import(
         notes = [*imported.notes, *([] if refused is None else [refused])]
         if imported.identity is not None:
             notes += hold_model(context.directory, imported.identity)
-        for note in notes:
+        weights = weight_bytes(imported.mod["main"])
+        for note in (*notes, *memory_note(weights, copies)):
             context.note(note)
-        check_memory(imported, copies=copies)
+        check_memory(weights, copies=copies)
     return imported
 
 

@@ -87,8 +87,12 @@ def open_session(
     entries: Mapping[str, str] | None = None,
     *,
     optimizes: bool = True,
+    weights: Mapping[str, Array] | None = None,
 ) -> Any:
-    """Open a silent session of ONNX Runtime on the CPU. ``entries``: further options by name."""
+    """Open a silent session of ONNX Runtime on the CPU. ``entries``: further options by name.
+
+    ``weights``: the values of external initializers by name, which the session does not copy.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -98,4 +102,7 @@ def open_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for name, value in (entries or {}).items():
         options.add_session_config_entry(name, value)
+    if weights:
+        shared = list(map(onnxruntime.OrtValue.ortvalue_from_numpy, weights.values()))
+        options.add_external_initializers(list(weights), shared)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from .control_flow import Steps, UnknownLength, Unroller, rename, take_branch
 from .evaluation import evaluate_node, extents_of, is_quantized_weight
+from .mapped import array_of_tensor
 from .opset import OLDEST_SCAN
 from .order import is_standard, names_in, reads, subgraphs
 
@@ -100,7 +101,7 @@ class _Folding:
     def _array(self, name: str) -> Array:
         if name not in self._arrays:
             tensor = self._constants[name]
-            self._arrays[name] = onnx.numpy_helper.to_array(tensor)
+            self._arrays[name] = array_of_tensor(tensor)
         return self._arrays[name]
 
     def _new_name(self, name: str) -> str:

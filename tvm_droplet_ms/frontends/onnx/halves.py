@@ -23,6 +23,7 @@ from onnx import (
 )
 
 from .control_flow import rename
+from .mapped import array_of_tensor
 from .order import all_graphs, names_in
 
 _HALVES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
@@ -114,7 +115,7 @@ def _bodies(model: ModelProto) -> Iterator[Body]:
 def _convert(graph: Body) -> None:
     for tensor in _tensors(graph):
         if tensor.data_type in _HALVES:
-            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            values = array_of_tensor(tensor).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     for attribute in _attributes(graph):
         if _is_half_type(attribute):

@@ -3,7 +3,6 @@
 
 import contextlib
 import io
-import os
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from ...model.folding.taps import fold_pads
 from ...model.integers.products import compute_in_integers, count_products
 from ...session.errors import ModelError, first_line
 from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
-from ..imported import ImportedModel, check_inputs
+from ..imported import ImportedModel, check_inputs, check_memory
 from .given_inputs import (
     declared_input,
     input_values,
@@ -31,6 +30,7 @@ from .given_inputs import (
     share_pasts,
 )
 from .inputs import true_inputs
+from .mapped import load_others, mapped_weights, read_light
 from .operators.importer import more_operators
 from .operators.nodes.contrib.packed_weights import rounds_to_bytes, with_exact_others
 from .reference import first_different_node, onnx_runtime
@@ -40,15 +40,16 @@ from .simplify import bound_in_order, simplify_onnx, without_zip_maps
 def load_onnx(path: str) -> onnx.ModelProto:
     """Read an ONNX file. Raises ``ModelError`` if the file is not a readable ONNX model."""
     try:
-        model = onnx.load(path, load_external_data=False)
+        model, places = read_light(path)
     except Exception as error:
         raise ModelError(f"model {path!r} is no ONNX file: {first_line(error)}") from error
     try:
-        onnx.load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
+        load_others(model, path, places)
     except Exception as error:
         raise ModelError(
             f"model {path!r} has weights in other files, which cannot be read: {first_line(error)}"
         ) from error
+    check_memory(sum(array.nbytes for array in mapped_weights(model).values()))
     if not model.graph.node:
         raise ModelError(f"model {path!r} is no ONNX file: it has no operators")
     return model

@@ -9,6 +9,7 @@ too.
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto
 
+from .mapped import is_mapped
 from .order import all_graphs, is_standard
 
 WEIGHT_BYTES = 1 << 12
@@ -29,7 +30,7 @@ def without_weights(model: ModelProto) -> tuple[ModelProto, list[TensorProto]]:
     named = {value.name for value in model.graph.input}
     weights = []
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= WEIGHT_BYTES:
+        if tensor.ByteSize() <= WEIGHT_BYTES and not is_mapped(tensor):
             light.graph.initializer.append(tensor)
             continue
         weights.append(tensor)

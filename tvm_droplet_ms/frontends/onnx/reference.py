@@ -24,6 +24,7 @@ from ...session.errors import first_line
 from ..imported import Arrays, Reference, Run
 from .evaluation import open_session
 from .halves import half_types, to_float32
+from .mapped import array_of_tensor, mapped_weights, release_mapped
 from .operators.nodes.contrib.packed_weights import (
     has_lower_levels,
     rounds_to_bytes,
@@ -68,14 +69,16 @@ def onnx_runtime(
         return None, None
 
     def load(source: onnx.ModelProto, path: str | None, literal: bool) -> Any:
+        weights = mapped_weights(source)
+
         def opened(source: str | bytes) -> Any:
             if literal:
                 # Some int8 operators have no exact form; their usual form does not overflow.
                 with contextlib.suppress(Exception):
-                    return open_session(source, threads, _LITERAL | _EXACT)
-            return open_session(source, threads, _LITERAL if literal else {})
+                    return open_session(source, threads, _LITERAL | _EXACT, weights=weights)
+            return open_session(source, threads, _LITERAL if literal else {}, weights=weights)
 
-        return opened(path) if path else _from_memory(source, opened)
+        return opened(path) if path and not weights else _from_memory(source, opened)
 
     halves = half_types(model)
     makes_bytes = has_lower_levels(model)
@@ -89,7 +92,7 @@ def onnx_runtime(
 
     # ONNX Runtime raises about a dozen error classes, and Python a ValueError beyond 2 GB.
     try:
-        loaded = load(in_float32(), None if is_changed else path, True)
+        loaded = _Session(lambda: load(in_float32(), None if is_changed else path, True))
     except Exception as error:
         return None, first_line(error)
     fixed = {name: _as_float32(value, name, halves.inputs) for name, value in constants.items()}
@@ -126,12 +129,28 @@ def onnx_runtime(
     rounding = EIGHT_BITS if is_quantized else 0.0
     reference = Reference(
         "ONNX Runtime",
-        functools.partial(run_in, loaded),
+        lambda inputs: run_in(loaded.opened(), inputs),
         fastest if differs else None,
         rounding,
         with_moved_weights,
+        loaded.close if mapped_weights(model) else lambda: None,
     )
     return reference, None
+
+
+class _Session:
+    """A session of ONNX Runtime that can be closed, and is opened again when it is used."""
+
+    def __init__(self, open_it: Callable[[], Any]) -> None:
+        self._open, self._session = open_it, open_it()
+
+    def opened(self) -> Any:
+        self._session = self._session or self._open()
+        return self._session
+
+    def close(self) -> None:
+        self._session = None
+        release_mapped()
 
 
 def _run(session: Any, given: Mapping[str, np.ndarray], shared: Mapping[str, str]) -> Arrays:
@@ -261,7 +280,7 @@ def move_weights(model: ModelProto, generator: np.random.Generator) -> ModelProt
 def _move_tensor(tensor: TensorProto, generator: np.random.Generator) -> None:
     if tensor.data_type != onnx.TensorProto.FLOAT:
         return
-    array = onnx.numpy_helper.to_array(tensor)
+    array = array_of_tensor(tensor)
     if np.isfinite(array).all():
         moved = moved_by_rounding(array, generator, ROUNDING)
         tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))

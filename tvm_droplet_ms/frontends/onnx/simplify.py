@@ -14,6 +14,7 @@ from ...session.errors import first_line
 from .folding import fold_constants
 from .halves import half_types, to_float32
 from .inputs import bind_inputs
+from .mapped import array_of_tensor
 from .opset import OLDEST, with_new_opset
 from .order import reads, sort_nodes
 
@@ -141,7 +142,7 @@ def widen_integers(model: ModelProto) -> ModelProto:
                 taken.add(new)
                 tensor = constants[name]
                 kind = np.int8 if is_table else _KINDS[tensor.data_type]
-                values = onnx.numpy_helper.to_array(tensor).astype(kind)
+                values = array_of_tensor(tensor).astype(kind)
                 model.graph.initializer.append(onnx.numpy_helper.from_array(values, new))
                 widened[name, is_table] = new
             node.input[place] = widened[name, is_table]

@@ -281,10 +281,12 @@ def make_check(
         for _ in range(count)
     )
     reference = imported.reference or untouched(imported, target)
+    expected = tuple(run_reference(reference, arrays) for arrays in inputs)
+    reference.release()
     return OutputCheck(
         reference,
         inputs,
-        tuple(run_reference(reference, arrays) for arrays in inputs),
+        expected,
         tolerance,
         output_bounds(imported.mod),
         output_steps(imported.mod),

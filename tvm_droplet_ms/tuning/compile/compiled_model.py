@@ -73,9 +73,29 @@ class CompiledModel:
 
     def _open(self, library: Path) -> None:
         self._library = LibraryFile(library)
+        self._load()
+
+    def _load(self) -> None:
         with without_lines("Scope Loaded"):
             self.executable = relax.VMExecutable(self._library.module)
         self._start()
+        self._library.release_pages()
+
+    def shed(self, library: Path) -> None:
+        """Run from the file that ``export`` wrote, and drop the copy of the weights in memory.
+
+        The file is loaded when the model runs the next time.
+        """
+        self._library, self.linked = LibraryFile(library), None
+        for name in ("executable", "_machine", "_main"):
+            self.__dict__.pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Load a model that was shed."""
+        if name not in ("executable", "_machine", "_main") or "_library" not in self.__dict__:
+            raise AttributeError(name)
+        self._load()
+        return self.__dict__[name]
 
     def _start(self) -> None:
         self._machine = relax.VirtualMachine(self.executable.mod, tvm.cpu())

@@ -70,6 +70,10 @@ class WeightPacker:
         self._packed = {key: self._packed[key] for key in keys.values()}
         return _use({call: self._packed[key] for call, key in keys.items()})(mod)
 
+    def forget(self) -> None:
+        """Drop the results; calls of the next module are evaluated again."""
+        self._packed = {}
+
     def _load(self, functions: Mapping[str, PrimFunc], late_at: float) -> Any:
         paths = self._objects.compile(functions, late_at)
         library = self._objects.folder / f"packing{self._libraries}.so"
@@ -172,6 +176,10 @@ class ModelBuilder:
         self._suffix = suffix
         self._pack = WeightPacker(objects)
         self._target = target
+
+    def forget_weights(self) -> None:
+        """Drop the packed weights of the last build."""
+        self._pack.forget()
 
     def build(
         self, lowered: IRModule, database: ms.Database, late_at: float = math.inf

@@ -8,13 +8,17 @@ that a function rebuilds for each node, and has no way to add one.
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
+
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ....compat.patch import Patch
+from ....model.bindings import NUMPY_TYPES
 from ....session.errors import last_line
 from ..inputs import deciding_inputs
+from ..mapped import array_of_tensor, is_mapped
 from ..order import reads
 from .folding import as_array, expand_function, fold_node, is_better_expanded
 from .nodes.table import OTHER_DOMAINS
@@ -68,6 +72,15 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc, name-defi
                     "that has no elements"
                 )
         return module
+
+    def _parse_array(self, tensor_proto: Any) -> Any:
+        """The values of a constant; a mapped weight whose place TVM takes is not copied."""
+        if not is_mapped(tensor_proto):
+            return super()._parse_array(tensor_proto)
+        array = array_of_tensor(tensor_proto)
+        if array.ctypes.data % 64 or str(array.dtype) not in NUMPY_TYPES:
+            return tvm.runtime.tensor(array)
+        return tvm_ffi.from_dlpack(array)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Do nothing: unsupported nodes are refused one by one, by name."""
