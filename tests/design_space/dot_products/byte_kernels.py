@@ -6,7 +6,7 @@ import numpy as np
 
 from tvm import te, tirx
 from tvm.target import Target
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "bfloat16": (-8, 8)}
 """The least and the greatest values. Sums of products of integers of bfloat16 are exact."""

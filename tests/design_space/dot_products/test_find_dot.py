@@ -8,7 +8,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.te import create_prim_func
 from tvm_droplet_ms.design_space.dot_products.find_dot import DotUnit, find_dot
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 VNNI = DotUnit((16, 8, 4), 4, 32)
 

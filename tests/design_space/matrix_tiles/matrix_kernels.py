@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm_droplet_ms.model.kernels.attention.attention_compute import Masks, attention
 from tvm_droplet_ms.model.kernels.attention.attention_packing import Extents
 from tvm_droplet_ms.model.kernels.halves import half_convolution, tiled_matmul
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 LIMITS = {"uint8": (0, 256), "int8": (-128, 128), "bfloat16": (-8, 9)}
 """The least and greatest values. Sums of products of integers of bfloat16 are exact."""

@@ -14,7 +14,7 @@ from tvm_droplet_ms.design_space.matrix_tiles.find_matrix import (
     matrix_units,
     product_geometry,
 )
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 BYTES, HALVES = ("uint8", "int8"), ("bfloat16", "bfloat16")
 

@@ -28,7 +28,7 @@ from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
 from tvm_droplet_ms.search_strategy.known_schedules import TunedTask, nearest_points
 from tvm_droplet_ms.search_strategy.published.decision_kinds import CATEGORICAL
 from tvm_droplet_ms.session.database import open_database
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 ONE = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 TWO = Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})

@@ -4,8 +4,10 @@
 import itertools
 import math
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -32,26 +34,20 @@ PATIENCE, LEAST_PATIENCE_SECS = 0.3, 4.0
 class KernelObjects:
     """Compiles kernels to object files and caches these.
 
-    ``workers``: the compiling processes; None for this process. ``deadline``: when to stop waiting,
-    in the time of ``time.monotonic``.
+    ``workers``: the compiling processes; None for this process. ``folder``: a directory with the
+    lifetime of this object. ``deadline``: when to stop waiting, in the time of ``time.monotonic``.
     """
 
     def __init__(self, target: Target, workers: WorkerPool | ThisProcess | None = None) -> None:
         self._target = target
         self._workers = workers or ThisProcess()
         # The workers delete their directory regardless of how this process ends.
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="droplet_objects_", dir=self._workers.directory
-        )
+        self.folder = Path(tempfile.mkdtemp(prefix="droplet_objects_", dir=self._workers.directory))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._paths: dict[tuple[str, int], Path] = {}
         self._running: dict[tuple[str, int], tuple[Path, Future[None]]] = {}
         self._numbers = itertools.count()
         self.deadline = math.inf
-
-    @property
-    def folder(self) -> Path:
-        """A directory with the lifetime of this object."""
-        return Path(self._folder.name)
 
     def compile(
         self, functions: Mapping[str, PrimFunc], late_at: float = math.inf
