@@ -7,7 +7,7 @@ import pytest
 from replaying import annotated_space
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench import space as measured
 from tvm_droplet_ms.bench.compare import runs
 from tvm_droplet_ms.bench.definition import DEFINITIONS
 from tvm_droplet_ms.bench.layers import LAYERS
@@ -21,7 +21,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     directory = tmp_path / "shipped"
     directory.mkdir()
     annotated_space().save(directory / "annotated.json")
-    monkeypatch.setattr(library, "DIRECTORY", directory)
+    monkeypatch.setattr(measured, "DIRECTORY", directory)
     return directory
 
 
@@ -114,7 +114,7 @@ def test_numbers_are_positive(text: str, capsys: pytest.CaptureFixture[str]):
 
 
 def test_package_names_its_spaces():
-    assert library.find_space("no-such-space") == Path("no-such-space")
-    for name, path in library.shipped_spaces().items():
-        assert library.find_space(name) == path
+    assert measured.find_space("no-such-space") == Path("no-such-space")
+    for name, path in measured.shipped_spaces().items():
+        assert measured.find_space(name) == path
         assert path.exists()

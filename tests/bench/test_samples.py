@@ -10,15 +10,14 @@ from conformance.workloads import LLVM
 from replaying import annotated_space, silent, tiled, tiny
 
 from tvm_droplet_ms import cli
-from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench import space as measured
 from tvm_droplet_ms.bench.definition import DEFINITIONS, Definition, find_definition
 from tvm_droplet_ms.bench.layers import LAYERS
-from tvm_droplet_ms.bench.library import find_space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.making import sampling
 from tvm_droplet_ms.bench.making.building import build_sample
 from tvm_droplet_ms.bench.making.enumeration import enumerate_space
 from tvm_droplet_ms.bench.making.sampling import Sampler
-from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.space import Space, find_space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.training import read_space
 from tvm_droplet_ms.cost_model.features.program_features import ProgramFeatures
 from tvm_droplet_papers.cost_models import DataFlow, DataFlowStores, LoopTrees
@@ -145,8 +144,8 @@ def test_command_writes_features_and_times(
     spaces.mkdir()
     (tmp_path / "tiled.json").rename(samples / "tiled.json")
     annotated_space().save(spaces / "annotated.json.gz")
-    monkeypatch.setattr(library, "SAMPLES", samples)
-    monkeypatch.setattr(library, "DIRECTORY", spaces)
+    monkeypatch.setattr(measured, "SAMPLES", samples)
+    monkeypatch.setattr(measured, "DIRECTORY", spaces)
     out = tmp_path / "out"
     command = ["space", "features", "shipped", "--model", model, "--out", str(out)]
     assert cli.main(command) == 0

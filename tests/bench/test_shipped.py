@@ -11,14 +11,13 @@ from replaying import tune
 
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
-from tvm_droplet_ms.bench import library
+from tvm_droplet_ms.bench import space as measured
 from tvm_droplet_ms.bench.compare.replay import replay
 from tvm_droplet_ms.bench.compare.results import CompareError
 from tvm_droplet_ms.bench.compare.runs import Rules, plan
 from tvm_droplet_ms.bench.definition import definition_of, find_definition
 from tvm_droplet_ms.bench.design_space import DesignSpace, check_modules
-from tvm_droplet_ms.bench.library import shipped_samples, shipped_spaces
-from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.space import Space, shipped_samples, shipped_spaces
 from tvm_droplet_ms.bench.table import ReplayTable
 from tvm_droplet_ms.measure import fast_start
 
@@ -118,7 +117,7 @@ def test_sample_cannot_be_searched(name: str, tmp_path: Path):
 def test_package_is_small():
     """Compressed data, three priors among them; a quarter of the wheel is left for code."""
     assert len(SPACES) == 15
-    package = Path(library.__file__).parents[1]
+    package = Path(measured.__file__).parents[1]
     data = [path for path in package.rglob("*") if path.suffix in (".gz", ".json", ".model")]
     assert sum(path.stat().st_size for path in data) < 2_700_000
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.bench import training
-from tvm_droplet_ms.bench.library import find_space
-from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.space import Space, find_space
 from tvm_droplet_ms.bench.training import drawn_modules, read_space
 
 

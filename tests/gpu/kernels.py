@@ -7,8 +7,8 @@ from tvm import te
 from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.bench.definition import Definition, whole
-from tvm_droplet_ms.tuning.kernel.call import module_of
 from tvm_droplet_ms.tuning.kernel.check.arguments import arguments_of, random_arrays
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 
 def dense() -> IRModule:

@@ -9,14 +9,15 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_droplet_ms.tuning.kernel import measuring as kernel_measuring
-from tvm_droplet_ms.tuning.kernel.call import module_of
 from tvm_droplet_ms.tuning.kernel.check import verification
 from tvm_droplet_ms.tuning.kernel.check.arguments import (
+    IntegerRole,
     arguments_of,
+    integer_roles,
     measured_values,
     random_arrays,
 )
-from tvm_droplet_ms.tuning.kernel.check.integer_roles import IntegerRole, integer_roles
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 TABLE = te.placeholder((13, 17), "float32", name="table")
 ROWS = te.placeholder((13, 5), "int64", name="rows")

@@ -13,11 +13,11 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm_droplet_ms.measure import TaskFailed
 from tvm_droplet_ms.session.records import FAILED_SECS, RECORDS, correct_times
 from tvm_droplet_ms.tuning.kernel import KernelError
-from tvm_droplet_ms.tuning.kernel.check.kernel_time import KernelTime
 from tvm_droplet_ms.tuning.kernel.check.verification import (
     CannotCheck,
     DeviceFailed,
     Expected,
+    KernelTime,
     Verdict,
 )
 from tvm_droplet_ms.tuning.kernel.choice import MOST_GROUPS, Choice

@@ -24,7 +24,7 @@ from tvm_droplet_ms.tuning.kernel.check.arguments import (
     summed,
     tolerance,
 )
-from tvm_droplet_ms.tuning.kernel.check.kernel_time import OCCASION_SPREAD, KernelTime
+from tvm_droplet_ms.tuning.kernel.check.verification import OCCASION_SPREAD, KernelTime
 from tvm_droplet_ms.tuning.kernel.faults import nothing_measured
 
 

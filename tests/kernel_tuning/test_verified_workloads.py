@@ -8,8 +8,7 @@ import pytest
 
 from tvm.s_tir import Schedule, Trace
 from tvm_droplet_ms.bench.definition import find_definition
-from tvm_droplet_ms.bench.library import shipped_training_files
-from tvm_droplet_ms.bench.space import Space
+from tvm_droplet_ms.bench.space import Space, shipped_training_files
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.tuning.kernel.check.arguments import (

@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
 from tvm_droplet_ms.display.model_state import ModelKernel
 from tvm_droplet_ms.session.stop import StopRequest
-from tvm_droplet_ms.tuning.kernel.check.kernel_time import KernelTime
+from tvm_droplet_ms.tuning.kernel.check.verification import KernelTime
 from tvm_droplet_ms.tuning.kernel.kernel_result import KernelResult
 from tvm_droplet_ms.tuning.kernel_table import begun_kernels
 from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks

@@ -20,8 +20,7 @@ from ..cost_model.throughput import relative_throughput
 from ..search_strategy.published.neighborhood import Point
 from ..session.archive import replacing
 from .design_space import DesignSpace
-from .library import shipped_training_files
-from .space import Space
+from .space import Space, shipped_training_files
 
 WHOLE = "whole_"
 """The name prefix of a sample of a whole space. The enumerated part of the same workload is a space

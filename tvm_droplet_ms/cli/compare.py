@@ -47,8 +47,7 @@ def _compare(options: argparse.Namespace) -> int:
     from ..bench.compare.results import CompareError
     from ..bench.compare.runs import Rules, run_compare
     from ..bench.definition import trust
-    from ..bench.library import shipped_training_files
-    from ..bench.space import SpaceError
+    from ..bench.space import SpaceError, shipped_training_files
 
     trust(*options.trust)
     try:
@@ -66,7 +65,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _space_files(given: str) -> list[Path]:
     """The space files that a name selects."""
-    from ..bench.library import HELD_OUT, find_space, shipped_spaces
+    from ..bench.space import HELD_OUT, find_space, shipped_spaces
 
     if given not in ("all", "held-out"):
         return [find_space(given)]

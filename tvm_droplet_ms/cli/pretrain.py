@@ -55,8 +55,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     fast_start()
     from ..cost_model.kinds import extractor_of, network_kind
-    from ..cost_model.training.databases import read_training_data
-    from ..cost_model.training.pretrain import pretrain
+    from ..cost_model.pretrain import pretrain, read_training_data
 
     try:
         if options.model != "trees":

@@ -251,8 +251,7 @@ def _refuse_cut_spaces(target: "Target", definitions: "dict[str, Definition]") -
 
 def _show(options: argparse.Namespace) -> int:
     """Print the size, the failures, the times and the noise of spaces."""
-    from ..bench.library import find_space, shipped_spaces
-    from ..bench.space import Space, SpaceError
+    from ..bench.space import Space, SpaceError, find_space, shipped_spaces
 
     names = options.spaces or list(shipped_spaces())
     if not names:
@@ -320,8 +319,7 @@ def _features(options: argparse.Namespace) -> int:
     times of each workload to a file that `droplet-ms pretrain` reads. A file that is up to date is
     kept."""
     from ..bench.definition import UnknownDefinitionError, trust
-    from ..bench.library import find_space, shipped_training_files
-    from ..bench.space import SpaceError
+    from ..bench.space import SpaceError, find_space, shipped_training_files
     from ..bench.training import read_space_once
     from ..cost_model.kinds import extractor_of
     from ..measure import fast_start

@@ -10,8 +10,7 @@ from tvm.s_tir import Trace
 from .published import decisions as published
 from .published.decisions import SpacePoint
 from .published.neighborhood import Point
-from .surrogate.encoding import COLUMNS, Encoding
-from .surrogate.latent_space import LatentAxis, LatentSpace
+from .surrogate.encoding import COLUMNS, Encoding, LatentAxis, LatentSpace
 
 
 class EncodedSpaces(published.DesignSpaces):

@@ -16,7 +16,7 @@ from .candidates import ScreenedReplayer
 from .design_spaces import EncodedSpaces
 from .published.decisions import SpacePoint
 from .published.neighborhood import Point
-from .surrogate.latent_space import LatentSpace
+from .surrogate.encoding import LatentSpace
 
 FIND_DRAFT = "tvm_droplet_ms.find_draft"
 """The global function that finds the draft for a target: ``(target) -> Draft | None``. This package

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tvm_droplet_ms.cost_model.features.context_relations import (
+from tvm_droplet_ms.cost_model.features.program_features import (
     ACCESSES,
     NESTS,
     RELATIONS,

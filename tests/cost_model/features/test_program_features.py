@@ -9,15 +9,16 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
-from tvm_droplet_ms.cost_model.features.context_relations import (
+from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
+from tvm_droplet_ms.cost_model.features.program_features import (
+    FEATURES,
     LOOP_NEST_FEATURES,
     LOOPS,
     RELATIONS,
+    ProgramFeatures,
     loop_nest_features,
     relations,
 )
-from tvm_droplet_ms.cost_model.features.loop_context import loop_nests
-from tvm_droplet_ms.cost_model.features.program_features import FEATURES, ProgramFeatures
 from tvm_droplet_ms.cost_model.features.store_features import (
     PER_STORE,
     STORE_FEATURES,

@@ -12,10 +12,14 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cost_model import TransferModel
 from tvm_droplet_ms.cost_model.features.program_features import FEATURES, ProgramFeatures
+from tvm_droplet_ms.cost_model.pretrain import (
+    format_held_out,
+    pretrain,
+    read_database,
+    read_training_data,
+)
 from tvm_droplet_ms.cost_model.pretrained_model import PretrainedModel
 from tvm_droplet_ms.cost_model.throughput import pairwise_accuracy
-from tvm_droplet_ms.cost_model.training.databases import read_database, read_training_data
-from tvm_droplet_ms.cost_model.training.pretrain import format_held_out, pretrain
 from tvm_droplet_ms.cost_model.training_data import (
     MeasuredWorkload,
     TrainingDataError,

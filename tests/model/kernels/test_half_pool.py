@@ -9,7 +9,7 @@ import tvm
 from tvm import te
 from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.model.kernels.halves import half_max_pool
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 HALF = ml_dtypes.bfloat16
 

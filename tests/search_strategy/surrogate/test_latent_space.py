@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_droplet_ms.design_space.factorizations import factorizations
-from tvm_droplet_ms.search_strategy.surrogate.latent_space import (
+from tvm_droplet_ms.search_strategy.surrogate.encoding import (
     MOST_CHANGES,
     LatentAxis,
     LatentSpace,

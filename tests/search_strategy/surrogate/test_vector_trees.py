@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from tvm_droplet_ms.search_strategy.surrogate.trees import VectorTrees, out_of_fold
+from tvm_droplet_ms.search_strategy.descents.belief import VectorTrees, out_of_fold
 
 
 def test_trees_rank_what_they_have_not_seen():

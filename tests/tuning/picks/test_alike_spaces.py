@@ -9,7 +9,7 @@ from tvm.target import Target
 from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.tuning.kernel.call import module_of
+from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 from tvm_droplet_ms.tuning.picks.pick_sampling import _form
 
 

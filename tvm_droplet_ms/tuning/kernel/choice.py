@@ -12,11 +12,11 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 from ...measure import TaskFailed
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.records import FAILED_SECS, correct_times
-from .check.kernel_time import KernelTime
 from .check.verification import (
     CannotCheck,
     DeviceFailed,
     Expected,
+    KernelTime,
     Verdict,
     Verifier,
 )

@@ -24,7 +24,7 @@ from ...session.database import workload_hash
 from ...session.target import runs_on
 from ...session.work_dir import RESULT
 from .check.arguments import Argument
-from .check.kernel_time import KernelTime
+from .check.verification import KernelTime
 from .errors import KernelError
 
 

@@ -11,21 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tvm_ffi.structural import structural_walk
 
 from tvm.ir import IRModule
-from tvm.s_tir import Schedule
+from tvm.ir.expr import TensorLoad
+from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.s_tir.meta_schedule.search_strategy import SearchStrategy
 from tvm.s_tir.meta_schedule.space_generator import SpaceGenerator
 from tvm.target import Target
-from tvm.tirx import PrimFunc
+from tvm.tirx import For, IntImm, IterVar, PrimFunc
 
 from ...display.displays import Progress, message
 from ...measure.allocation import GivenArguments
 from ...search_strategy import DropletStrategy
-from ...search_strategy.stopping import Stop
+from ...search_strategy.stopping import Stop, check_stop
 from ...session.cuda import device_name
 from ...session.errors import ModelError
+from ...session.given_inputs import is_integer, is_positive
 from ...session.one_writer import only_writer
 from ...session.records import mend_torn_end
 from ...session.stop import StopRequest
@@ -33,9 +36,14 @@ from ...session.target import cpu_target, kernel_target, runs_on
 from ...session.threads import check_threads, worker_threads
 from ...session.work_dir import begun_target, open_work_dir
 from ..budget.stop_rules import StopRules
-from .call import check_limits, module_of, refuse_empty
-from .check.arguments import arguments_of, measured_values, random_arrays, summed, tolerance
-from .check.integer_roles import integer_roles
+from .check.arguments import (
+    arguments_of,
+    integer_roles,
+    measured_values,
+    random_arrays,
+    summed,
+    tolerance,
+)
 from .check.verification import Verifier, verifying_pool
 from .errors import KernelError
 from .faults import CHECKS, refuse_another_kernel, refusing_full_disks, remove_left_checks
@@ -241,3 +249,80 @@ def _elsewhere(target: Target, fleet: Fleet | None) -> str | None:
     if fleet is not None:
         return fleet.name
     return None if runs_on(target) == "cpu" else device_name()
+
+
+_NAME = "main"
+
+
+def module_of(mod: IRModule | PrimFunc) -> IRModule:
+    """Make a module whose ``main`` is the kernel; ``KernelError`` if ``mod`` is not a kernel."""
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({_NAME: mod})
+    functions = list(mod.functions.items()) if isinstance(mod, IRModule) else []
+    if len(functions) != 1 or not isinstance(functions[0][1], PrimFunc):
+        raise KernelError(
+            f"mod is {type(mod).__name__} with {len(functions)} functions: expected a PrimFunc, or "
+            "an IRModule of one; tune() takes whole models"
+        )
+    # Name the function as ``tune_tir`` does, so that its records are found again.
+    func = functions[0][1].with_attr("global_symbol", _NAME).with_attr("tirx.noalias", True)
+    # Callers pass arguments of the declared shapes, so no layout is free.
+    return IRModule({_NAME: func.without_attr("layout_free_buffers")})
+
+
+def refuse_empty(module: IRModule) -> None:
+    """Refuse a kernel without blocks, with empty loops, or with data-dependent reductions."""
+    blocks: list[Any] = []
+    loops: list[Any] = []
+    structural_walk(module[_NAME].body, [(SBlock, blocks.append), (For, loops.append)])
+    # The root block may be the only block.
+    if not [block for block in blocks if block.iter_vars or block.name_hint != "root"]:
+        raise KernelError(
+            "the kernel has no blocks, as one that is written with an IR builder has none: there "
+            "is nothing to schedule, compile it as it is"
+        )
+    extents = [loop.extent for loop in loops]
+    extents += [axis.dom.extent for block in blocks for axis in block.iter_vars]
+    if any(isinstance(extent, IntImm) and int(extent) < 1 for extent in extents):
+        raise KernelError(
+            "the kernel has a loop with an extent of 0: there is nothing to compute, expected "
+            "extents of at least 1"
+        )
+    loads: list[Any] = []
+    for block in blocks:
+        for axis in block.iter_vars:
+            if int(axis.iter_type) == int(IterVar.CommReduce):
+                structural_walk(axis.dom.extent, (TensorLoad, loads.append))
+    if loads:
+        raise KernelError(
+            f"the kernel reduces over an extent that it reads from {str(loads[0].source.name)!r}, "
+            "as one of sparse rows does: expected extents that no argument's values decide, "
+            "compile it as it is"
+        )
+
+
+def check_limits(
+    threads: int,
+    trials: int,
+    seed: int,
+    time_budget_s: float | None,
+    stop: Stop,
+    patience: int | None,
+    target_latency_us: float | None,
+) -> None:
+    """Refuse numbers that are out of range; see ``tune_kernel``."""
+    positive = "None or a positive number"
+    for argument, value, fits, expected in (
+        ("threads", threads, is_integer(threads, 1), "an integer of at least 1"),
+        ("trials", trials, is_integer(trials, 0), "an integer of at least 0"),
+        ("seed", seed, is_integer(seed), "an integer"),
+        ("patience", patience, is_integer(patience, 1), "None or an integer of at least 1"),
+        ("time_budget_s", time_budget_s, is_positive(time_budget_s), positive),
+        ("target_latency_us", target_latency_us, is_positive(target_latency_us), positive),
+    ):
+        if not fits and not (value is None and expected.startswith("None")):
+            raise KernelError(f"{argument} is {value!r}, expected {expected}")
+    try:
+        check_stop(stop)
+    except ValueError as error:
+        raise KernelError(str(error)) from error
