@@ -42,7 +42,7 @@ class WarmServers:
         """As the one of ``subprocess``, for a program that is the text of ``-c``."""
         asked = {"code": command[2], "fds": list(pass_fds), "env": env, "cwd": os.getcwd()}
         text = json.dumps({**asked, "parent": os.getpid()}).encode()
-        fds = array.array("i", [stderr.fileno(), *pass_fds])
+        fds = array.array("i", [stderr, *pass_fds])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)]
         libc = ctypes.CDLL(None)
         libc.prctl(_SUBREAPER, 1)

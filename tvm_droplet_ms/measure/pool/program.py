@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from multiprocessing.connection import Connection
 
 import psutil
@@ -52,7 +53,8 @@ class Program:
             f"main({connection.fileno()}, {os.getpid()}, {directory!r})"
         )
         # A file in memory, because a full disk may be the reason that the program ends.
-        self._stderr = os.fdopen(os.memfd_create("stderr"), "rb", buffering=0)
+        self._stderr = os.memfd_create("stderr")
+        weakref.finalize(self, os.close, self._stderr).atexit = False
         inherited = [connection.fileno(), *([] if worker_stderr is None else [worker_stderr])]
         # The program inherits the mask: an early interrupt would end it with a traceback.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -73,9 +75,6 @@ class Program:
                 # Leave the terminal's process group, which Ctrl-C interrupts as a whole.
                 start_new_session=True,
             )
-        except BaseException:
-            self._stderr.close()
-            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._lock = threading.Lock()
@@ -128,8 +127,8 @@ class Program:
 
     def describe_end(self) -> str:
         """Explain why the program ended, by its exit status and its last output."""
-        size = os.fstat(self._stderr.fileno()).st_size
-        words = os.pread(self._stderr.fileno(), _STDERR_BYTES, max(0, size - _STDERR_BYTES))
+        size = os.fstat(self._stderr).st_size
+        words = os.pread(self._stderr, _STDERR_BYTES, max(0, size - _STDERR_BYTES))
         last = words.decode(errors="replace").strip()
         status = self._process.returncode
         message = f"the program that holds the worker processes ended, with status {status}"
