@@ -39,27 +39,32 @@ def told(*times):
 
 def test_patience_counts_from_the_last_gain():
     rules = StopRules(lambda: "", patience=3)
-    rules.tell(told(5.0, None, 4.0))
+    rules.tell(0, told(5.0, None, 4.0))
     assert (rules.best_secs, rules.since_gain, rules.reason) == (4.0, 0, "")
-    rules.tell(told(4.0, None))
+    rules.tell(0, told(4.0, None))
     assert rules.reason == ""
-    rules.tell(told(4.5))
+    rules.tell(0, told(4.5))
     assert rules.reason == "patience"
-    rules.tell(told(1.0))
+    rules.tell(0, told(1.0))
     assert rules.reason == ""
 
 
 def test_target_and_what_was_known_before():
-    rules = StopRules(lambda: "", target_secs=2.0, best_secs=3.0)
-    rules.tell(told(4.0))
+    rules = StopRules(target_secs=2.0)
+    rules.know(0, 3.0)
+    rules.tell(0, told(4.0))
     assert (rules.best_secs, rules.since_gain, rules.reason) == (3.0, 1, "")
-    rules.tell(told(2.0))
+    rules.tell(0, told(2.0))
     assert rules.reason == "target"
-    assert StopRules(lambda: "", target_secs=2.0, best_secs=1.0).reason == "target"
+    resumed = StopRules(target_secs=2.0)
+    resumed.know(0, 1.0)
+    assert resumed.reason == "target"
 
 
 def test_what_is_due_comes_first():
-    assert StopRules(lambda: "time", target_secs=2.0, best_secs=1.0).reason == "time"
+    rules = StopRules(lambda: "time", target_secs=2.0)
+    rules.know(0, 1.0)
+    assert rules.reason == "time"
 
 
 def test_arguments_are_those_of_the_function():
@@ -250,7 +255,7 @@ def test_a_sum_whose_extent_is_in_the_data_is_refused(tmp_path):
 def test_what_the_machine_failed_to_measure_spends_no_patience():
     rules = StopRules(lambda: "", patience=2)
     unmeasured = [RunnerResult([], "no room"), RunnerResult(None, f"{MACHINERY_FAILURE}no room")]
-    rules.tell(unmeasured)
+    rules.tell(0, unmeasured)
     assert (rules.since_gain, rules.reason) == (0, "")
-    rules.tell([RunnerResult(None, "it crashed"), *unmeasured])
+    rules.tell(0, [RunnerResult(None, "it crashed"), *unmeasured])
     assert rules.since_gain == 1

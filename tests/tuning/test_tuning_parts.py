@@ -2,7 +2,6 @@
 """The small parts of a model's tuning."""
 
 import json
-import math
 import os
 import signal
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.testing.te_workload import matmul
 from tvm.target import Target
-from tvm_droplet_ms.display import RunState, TaskState
 from tvm_droplet_ms.frontends.imported import ModelIdentity, check_memory
 from tvm_droplet_ms.frontends.relax import import_relax
 from tvm_droplet_ms.measure.turns import time_in_alternation
@@ -32,10 +30,11 @@ from tvm_droplet_ms.session.stop import StopRequest
 from tvm_droplet_ms.session.target import cpu_target
 from tvm_droplet_ms.session.work_dir import EXECUTABLE, RESULT, open_work_dir
 from tvm_droplet_ms.tuning import tune
+from tvm_droplet_ms.tuning.budget.stop_rules import StopRules
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
 from tvm_droplet_ms.tuning.compile.lowering import build, lower
 from tvm_droplet_ms.tuning.held_model import hold_model, hold_shapes
-from tvm_droplet_ms.tuning.run_context import Patience, RunObserver
+from tvm_droplet_ms.tuning.run_context import RunObserver
 from tvm_droplet_ms.tuning.written_records import WrittenRecords
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -200,32 +199,31 @@ class TestCompiledModel:
         assert found.tolist() == [0.0, 3.0, 6.0, 9.0]
 
 
+def results(*times):
+    """The results of a batch; None for a failure."""
+    return [RunnerResult(None if one is None else [one], None) for one in times]
+
+
 def test_patience_counts_trials_of_all_kernels_since_the_last_gain():
-    a, b = TaskState("a"), TaskState("b")
-    run = RunState([a, b])
-    patience = Patience(5)
-    for task, times in ((a, [3.0, 4.0]), (b, [None, None]), (b, [9.0, None])):
-        task.tell(times)
-        patience.batch(run, task)
+    a, b = 1, 2
+    rules = StopRules(patience=5)
+    for kernel, times in ((a, [3.0, 4.0]), (b, [None, None]), (b, [9.0, None])):
+        rules.tell(kernel, results(*times))
     # The gain of b was its third of four trials: one of six came after it.
-    assert not patience.is_spent
-    a.tell([3.0, 3.5, 5.0])
-    patience.batch(run, a)
-    assert not patience.is_spent
-    a.tell([3.0])
-    patience.batch(run, a)
-    assert patience.is_spent
-    a.tell([2.0])
-    patience.batch(run, a)
-    assert not patience.is_spent
+    assert not rules.reason
+    rules.tell(a, results(3.0, 3.5, 5.0))
+    assert not rules.reason
+    rules.tell(a, results(3.0))
+    assert rules.reason == "patience"
+    rules.tell(a, results(2.0))
+    assert not rules.reason
 
 
 def test_what_earlier_runs_knew_is_no_gain():
-    task = TaskState("a", known=10, best_secs=2.0)
-    patience = Patience(3)
-    task.tell([3.0, 2.5, 2.0])
-    patience.batch(RunState([task]), task)
-    assert patience.is_spent
+    rules = StopRules(patience=3)
+    rules.know(1, 2.0)
+    rules.tell(1, results(3.0, 2.5, 2.0))
+    assert rules.reason == "patience"
 
 
 def test_the_watch_knows_earlier_runs(tmp_path):
@@ -243,11 +241,9 @@ def test_the_watch_knows_earlier_runs(tmp_path):
 
 
 def test_without_patience_it_is_never_spent():
-    task = TaskState("a", best_secs=math.inf)
-    patience = Patience(None)
-    task.tell([None] * 1000)
-    patience.batch(RunState([task]), task)
-    assert not patience.is_spent
+    rules = StopRules()
+    rules.tell(1, results(*[None] * 1000))
+    assert not rules.reason
 
 
 def test_another_network_is_refused_in_a_sentence_that_names_both(tmp_path):
@@ -325,26 +321,29 @@ def test_kernels_of_two_graphs_may_have_one_name(tmp_path):
         tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
         built, ran = BuilderResult("", None), RunnerResult([secs], None)
         scheduler = SimpleNamespace(tasks_=tasks)
-        watch.callbacks[-1]._inst.apply(scheduler, 0, [None], [built], [ran])
+        for callback in watch.callbacks:
+            callback._inst.apply(scheduler, 0, [None], [built], [ran])
 
     measure(mods[0], 1e-6)
     for secs in (4e-5, 3e-5, 2e-5):
         measure(mods[1], secs)
     assert [task.best_secs for task in watch.tasks] == [1e-6, 2e-5]
     assert [task.done for task in watch.tasks] == [1, 3]
-    assert not watch.is_spent
+    assert not watch.rules.reason
 
 
 def test_a_progress_that_cannot_be_written_ends_no_run(tmp_path, caplog):
     def broken(_line):
         raise BrokenPipeError("nobody reads")
 
-    watch = RunObserver(tmp_path, progress=broken)
+    watch = RunObserver(tmp_path, progress=broken, patience=2)
     mod = tvm.IRModule({"main": te.create_prim_func(matmul(8, 8, 8))})
     tasks = [SimpleNamespace(ctx=SimpleNamespace(task_name="a", mod=mod))]
     scheduler = SimpleNamespace(tasks_=tasks)
     built, ran = BuilderResult("", None), RunnerResult([1e-6], None)
-    watch.callbacks[-1]._inst.apply(scheduler, 0, [None], [built], [ran])
+    for callback in watch.callbacks * 3:
+        callback._inst.apply(scheduler, 0, [None], [built], [ran])
+    assert watch.rules.reason == "patience"
     watch.close()
     assert caplog.messages[-1] == "the end of the progress is not shown: nobody reads"
 

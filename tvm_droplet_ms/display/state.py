@@ -37,8 +37,6 @@ class TaskState:
 
     Attributes
     ----------
-    known_secs : float
-        The best time of earlier runs in seconds; infinity if there is none.
     done : int
         Number of trials so far, including earlier runs.
     since_gain : int
@@ -58,7 +56,6 @@ class TaskState:
     known: int = 0
     best_secs: float = math.inf
     key: int | None = None
-    known_secs: float = field(init=False)
     done: int = field(default=0, init=False)
     since_gain: int = field(default=0, init=False)
     failures: Counter[str] = field(default_factory=Counter, init=False)
@@ -67,7 +64,7 @@ class TaskState:
     forecast: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self.done, self.known_secs = self.known, self.best_secs
+        self.done = self.known
 
     def tell(self, times: Sequence[float | None], failures: Sequence[Failed] = ()) -> None:
         """Record the results of a batch.

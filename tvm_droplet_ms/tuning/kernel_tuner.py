@@ -213,7 +213,7 @@ class KernelTuner:
         def should_stop() -> str:
             if stop.is_asked:
                 return "interrupt"
-            return "patience" if observer.is_spent or written.lost else ""
+            return "patience" if observer.rules.reason or written.lost else ""
 
         def run(size: int, most: int | None) -> TuningRun:
             nonlocal tasks

@@ -19,12 +19,13 @@ from tvm.s_tir.meta_schedule.database import Database
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 from tvm.target import Target
 
-from ..display import Display, ProgressCallback, RunState, SeveralDisplays, TaskState, run_display
+from ..display import ProgressCallback, RunState, TaskState, run_display
 from ..display.displays import tell_event
 from ..display.model_state import ModelKernel, ModelState
 from ..search_strategy.stopping import Stop
 from ..session.stop import StopRequest
 from .budget.outlook import outlook
+from .budget.stop_rules import StopRules
 from .picks.pick_workers import WarmStart
 from .schedules import best_records, count_trials
 
@@ -47,31 +48,6 @@ class PhaseTimer:
             self.secs[name] = self.secs.get(name, 0.0) + time.monotonic() - start
 
 
-class Patience:
-    """A display that counts the trials since the last gain; ``patience``: None for no limit."""
-
-    def __init__(self, patience: int | None) -> None:
-        self._patience = patience
-        self._best: dict[int, float] = {}
-        self._done = 0
-        self._last_gain = 0
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the run should end."""
-        return self._patience is not None and self._done - self._last_gain >= self._patience
-
-    def batch(self, run: RunState, task: TaskState) -> None:
-        """Handle a measured batch of a task."""
-        self._done = sum(one.done - one.known for one in run.tasks)
-        if task.best_secs < self._best.get(id(task), task.known_secs):
-            self._best[id(task)] = task.best_secs
-            self._last_gain = self._done - task.since_gain
-
-    def close(self) -> None:
-        """Handle the end of the run."""
-
-
 class RunObserver:
     """The observers of the measurements of a run of ``tune``; see its options."""
 
@@ -85,11 +61,10 @@ class RunObserver:
     ) -> None:
         self.stop = stop
         self._work_dir = work_dir
-        self._patience = Patience(patience)
-        displays: list[Display] = [self._patience, run_display(work_dir, progress)]
+        self.rules = StopRules(patience=patience)
         self._run = RunState()
-        self._shown = ProgressCallback(SeveralDisplays(displays), self._run)
-        self.callbacks: list[MeasureCallback] = [*callbacks, self._shown]
+        self._shown = ProgressCallback(run_display(work_dir, progress), self._run)
+        self.callbacks: list[MeasureCallback] = [*callbacks, self.rules, self._shown]
 
     @property
     def tasks(self) -> list[TaskState]:
@@ -122,12 +97,8 @@ class RunObserver:
             if key not in told:
                 secs = best[key][1] if key in best else math.inf
                 self._run.tasks.append(TaskState(name, known=trials[key], best_secs=secs, key=key))
+                self.rules.know(key, secs)
                 told.add(key)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the patience is exhausted."""
-        return self._patience.is_spent
 
     @property
     def failures(self) -> Counter[str]:

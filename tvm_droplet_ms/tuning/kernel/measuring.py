@@ -100,7 +100,7 @@ class KernelRun:
     ) -> str:
         """Measure the remaining trials; returns the reason that the run ended."""
         times = [secs for _, record in self._records() if (secs := valid_secs(record.run_secs))]
-        rules.best_secs = min(map(mean, times), default=math.inf)
+        rules.know(structural_hash(self.module), min(map(mean, times), default=math.inf))
         left = trials - self.known
         if left <= 0:
             return "trials"
@@ -118,7 +118,6 @@ class KernelRun:
             return "fleet" if is_lost else rules.reason
 
         def on_batch(_task: int, results: Sequence[RunnerResult]) -> None:
-            rules.tell(results)
             for result in results:
                 self.measured += not is_unmeasured(result.run_secs, result.error_msg)
                 if result.error_msg is not None:
@@ -134,7 +133,7 @@ class KernelRun:
             self._database,
             strategy=strategy,
             space=space,
-            callbacks=[OnBatch(on_batch), written, *callbacks, shown],
+            callbacks=[rules, OnBatch(on_batch), written, *callbacks, shown],
             seed=self.seed,
             **tools,
         )
