@@ -27,8 +27,11 @@ from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import PrefetchWeights, WarmBuilder
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
-from tvm_droplet_ms.search_strategy.explorers import EvolutionaryExplorer, RandomExplorer
-from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
+from tvm_droplet_ms.search_strategy.explorers.evolutionary import EvolutionaryExplorer
+from tvm_droplet_ms.search_strategy.explorers.random_sampling import (
+    RandomExploration,
+    RandomExplorer,
+)
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 SMALL_SEARCH = {"explore_trials": 2}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_droplet_ms.search_strategy.explorers import SearchContext
+from tvm_droplet_ms.search_strategy.explorers.base import SearchContext
 from tvm_droplet_ms.search_strategy.published.decision_kinds import PERFECT_TILE
 from tvm_droplet_ms.search_strategy.published.decisions import Sketch, SpacePoint
 from tvm_droplet_ms.tuning import tune

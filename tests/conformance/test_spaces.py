@@ -9,7 +9,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Trace
 from tvm.s_tir import meta_schedule as ms
 from tvm_droplet_ms.search_strategy import EvolutionaryExplorer, RandomExplorer
-from tvm_droplet_ms.search_strategy.explorers import SeededExplorer
+from tvm_droplet_ms.search_strategy.explorers.seeded import SeededExplorer
 
 from .driving import drive
 from .objectives import bowl, constant, decisions_of, rugged, timed

@@ -15,7 +15,8 @@ from tvm.target import Target
 
 from ..compat import fast_tune_contexts
 from ..search_strategy import DropletStrategy
-from ..search_strategy.explorers import EvolutionaryExplorer, SeededExplorer
+from ..search_strategy.explorers.evolutionary import EvolutionaryExplorer
+from ..search_strategy.explorers.seeded import SeededExplorer
 from ..session.database import writing_database
 from ..tuning.written_records import WrittenRecords
 

@@ -22,13 +22,10 @@ from .candidates import ScreenedReplayer, TaskHistory
 from .descents.surrogate import SurrogateDescent, growing_batch, least_batch
 from .design_spaces import EncodedSpaces
 from .drafting import DraftLike, LaunchMask, TaskDraft, check_draft, find_draft
-from .explorers import (
-    EvolutionaryExplorer,
-    Explorer,
-    KnownExplorer,
-    RandomExplorer,
-    SearchContext,
-)
+from .explorers.base import Explorer, SearchContext
+from .explorers.evolutionary import EvolutionaryExplorer
+from .explorers.random_sampling import RandomExplorer
+from .explorers.seeded import KnownExplorer
 from .log import SearchLogger
 from .logger import logger
 from .prior import CostModelPrior, check_prior, find_prior

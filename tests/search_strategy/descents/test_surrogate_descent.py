@@ -18,7 +18,7 @@ from tvm_droplet_ms.search_strategy.descents import surrogate
 from tvm_droplet_ms.search_strategy.descents.belief import Belief
 from tvm_droplet_ms.search_strategy.descents.surrogate import SurrogateDescent
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.explorers import SearchContext
+from tvm_droplet_ms.search_strategy.explorers.base import SearchContext
 from tvm_droplet_ms.search_strategy.published.decisions import Prober, largest_parallel_extent
 from tvm_droplet_ms.search_strategy.stopping import StopRule
 

@@ -15,13 +15,8 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm_droplet_ms.search_strategy import RandomExplorer
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.explorers import (
-    Explorer,
-    ExplorerRun,
-    SearchContext,
-    SeededExplorer,
-)
-from tvm_droplet_ms.search_strategy.explorers.seeded import is_point_of
+from tvm_droplet_ms.search_strategy.explorers.base import Explorer, ExplorerRun, SearchContext
+from tvm_droplet_ms.search_strategy.explorers.seeded import SeededExplorer, is_point_of
 
 SEEDS = [(0, (4, 2, 2, 2, 1, 4, 4, 2, 8, 4)), (0, (1, 1, 1, 32, 32, 1, 1, 1, 32, 1))]
 

@@ -15,7 +15,7 @@ from tvm_droplet_ms.compat import fast_tune_contexts
 from tvm_droplet_ms.design_space.factorizations import refit_tile
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer, TaskHistory
 from tvm_droplet_ms.search_strategy.design_spaces import EncodedSpaces
-from tvm_droplet_ms.search_strategy.explorers import SearchContext
+from tvm_droplet_ms.search_strategy.explorers.base import SearchContext
 from tvm_droplet_ms.search_strategy.explorers.random_sampling import RandomExploration
 from tvm_droplet_ms.search_strategy.known_schedules import (
     TunedTask,

@@ -13,7 +13,9 @@ from tvm.target import Target
 
 from ...search_strategy import DropletStrategy
 from ...search_strategy.design_spaces import EncodedSpaces
-from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
+from ...search_strategy.explorers.base import SearchContext
+from ...search_strategy.explorers.random_sampling import RandomExplorer
+from ...search_strategy.explorers.seeded import SeededExplorer
 from ...search_strategy.known_schedules import (
     KnownLike,
     TunedTask,

@@ -22,7 +22,9 @@ from tvm.target import Target
 
 from ...model.bindings import bits_of, operator_name, values_of
 from ...search_strategy import DropletStrategy
-from ...search_strategy.explorers import RandomExplorer, SearchContext, SeededExplorer
+from ...search_strategy.explorers.base import SearchContext
+from ...search_strategy.explorers.random_sampling import RandomExplorer
+from ...search_strategy.explorers.seeded import SeededExplorer
 from ...search_strategy.known_schedules import TunedTask
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...search_strategy.published.decision_kinds import PERFECT_TILE
