@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every program in examples/ runs unchanged with few trials."""
 
+import json
 import re
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,27 @@ def test_onnx_example_runs(run, tmp_path: Path):
     printed = run("tune_onnx", "--trials", 8, "--minutes", 10, "--work-dir", tmp_path)
     assert "times as fast" in printed
     assert (tmp_path / "model.so").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_notebook_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch):
+    """The code of its cells, as a kernel would run them, with 45 seconds for the minute."""
+    pytest.importorskip("onnxruntime")
+    cells = json.loads((EXAMPLES / "tune_onnx.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert code.count("MINUTES = 1.0\n") == 1
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names: dict[str, Any] = {}
+    exec(code.replace("MINUTES = 1.0\n", "MINUTES = 0.75\n"), names)
+    printed = capsys.readouterr().out
+    assert names["difference"] < 1e-4
+    assert dict(re.findall(r"(tuned|ONNX Runtime) +([0-9.]+) ms", printed)).keys() == {
+        "tuned",
+        "ONNX Runtime",
+    }
+    assert "squeezenet.onnx" in names["page"].read_text()
+    assert "<table" in names["result"]._repr_html_()
 
 
 def test_decoder_example_generates_the_tokens_of_pytorch(run, tmp_path: Path):

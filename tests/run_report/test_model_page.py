@@ -9,6 +9,7 @@ from made_up_runs import event, write_model
 
 from tvm_droplet_ms.cli.report.models import read_models
 from tvm_droplet_ms.cli.report.page import bars, write_report
+from tvm_droplet_ms.session.records import RECORDS, WORKLOADS
 
 
 @pytest.fixture
@@ -100,3 +101,19 @@ def test_a_run_that_was_killed_shows_its_first_executable(model):
     # The best trials are all there is of schedules.
     assert all("def apply_trace" in row["schedule"] for row in times["kernels"])
     assert "The best trial, as Python" in (model / "page.html").read_text()
+
+
+def test_a_run_without_trials_has_a_page(model):
+    """As ``--trials 0`` leaves it: an executable, its kernels, and their picks."""
+    for name in (RECORDS, WORKLOADS):
+        (model / name).write_text("")
+    numbers = numbers_of(model)
+    (times,) = numbers["models"]
+    assert (numbers["trials"], numbers["tasks"]) == (0, [])
+    assert (times["before_ms"], times["ms"]) == (None, 1.0)
+    assert [row["name"] for row in times["kernels"]] == ["b", "a", "c"]
+    assert [row["schedule"] for row in times["kernels"]] == ["# of 16", "# of T.int64(8)", None]
+    text = " ".join(re.sub("<[^>]*>", " ", (model / "page.html").read_text()).split())
+    assert "The slowest kernel, b , takes 60% of the time" in text
+    assert "before any measurement" not in text and "T.int64" not in text
+    assert "gained since the first executable" not in text

@@ -36,8 +36,8 @@ COPIES = 2
 """Copies of the weights besides the imported module: packed in the executable, and in the linker
 that writes it, or in the reference. TVM's loader makes one more while it reads the library."""
 
-PROGRAM_BYTES = 500_000_000
-"""Memory of the program and its worker processes. With it and the copies, the estimate is 5 to 10%
+PROGRAM_BYTES = 700_000_000
+"""Memory of the program and its worker processes. With it and the copies, the estimate is 4 to 10%
 above what ONNX files of 0.5 and 2 GB took, without pages of mapped files."""
 
 _CONTROL_GROUPS = (

@@ -6,6 +6,7 @@ This folder is complete: it imports no other part of the package, and no compile
 
 from .binding import IOBinding
 from .errors import SessionError
-from .session import InferenceSession, NodeArg
+from .node_args import NodeArg
+from .session import InferenceSession
 
 __all__ = ["IOBinding", "InferenceSession", "NodeArg", "SessionError"]

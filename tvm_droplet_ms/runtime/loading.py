@@ -3,6 +3,9 @@
 
 import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,18 @@ _POOLED_CPU = (1, 0, 2)
 
 _PYTHON_FUNCTION = re.compile(r"relax\.run\.\w+")
 """The names of functions that TVM's Python package registers, such as that of NonZero."""
+
+
+@contextmanager
+def file_of(source: str | os.PathLike[str] | bytes) -> Iterator[str | os.PathLike[str]]:
+    """The path of a library; one that is given as bytes has a file until it is loaded."""
+    if not isinstance(source, bytes | bytearray | memoryview):
+        yield source
+        return
+    with tempfile.NamedTemporaryFile(prefix="droplet_library_", suffix=".so") as file:
+        file.write(source)
+        file.flush()
+        yield file.name
 
 
 def load_library(path: str | os.PathLike[str]) -> LibraryFile:

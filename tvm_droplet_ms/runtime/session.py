@@ -3,7 +3,7 @@
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from .binding import IOBinding
 from .errors import SessionError
 from .library_info import LibraryInfo, cpu_flags, read_info
-from .loading import check_python_functions, load_library, start_machine
+from .loading import check_python_functions, file_of, load_library, start_machine
+from .node_args import ModelMetadata, NodeArg, node_args
 from .shapes import Shapes, cut, padded
 from .tensors import (
     Slot,
@@ -24,20 +25,6 @@ from .tensors import (
 )
 from .tvm_runtime import tvm_runtime, use_threads
 
-_ONNX_TYPES = {"float32": "float", "float64": "double"}
-"""ONNX's names of types that differ from NumPy's."""
-
-
-class NodeArg(NamedTuple):
-    """An input or an output, as ONNX Runtime describes it.
-
-    ``type``: such as ``"tensor(float)"``. ``shape``: None for an extent that may vary.
-    """
-
-    name: str
-    type: str
-    shape: list[int | None]
-
 
 class InferenceSession:
     """A tuned library, loaded to be run.
@@ -47,8 +34,8 @@ class InferenceSession:
 
     Parameters
     ----------
-    path : str | os.PathLike[str]
-        The library that ``droplet-ms tune`` or ``result.export`` wrote.
+    path : str | os.PathLike[str] | bytes
+        The library that ``droplet-ms tune`` or ``result.export`` wrote, or its content.
     sess_options : Any
         ONNX Runtime's ``SessionOptions``. Its ``intra_op_num_threads``, if positive, is `threads`.
     providers, provider_options : Any
@@ -73,7 +60,7 @@ class InferenceSession:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | bytes,
         sess_options: Any = None,
         providers: Any = None,
         provider_options: Any = None,
@@ -81,10 +68,13 @@ class InferenceSession:
         threads: int | None = None,
     ) -> None:
         del providers, provider_options
+        with file_of(path) as name:
+            self._load(name, sess_options, threads)
+
+    def _load(self, path: str | os.PathLike[str], sess_options: Any, asked: int | None) -> None:
         info = read_info(path)
         if refusal := info.refusal(cpu_flags()):
             raise SessionError(refusal)
-        asked = threads
         if asked is None:
             asked = getattr(sess_options, "intra_op_num_threads", 0) or None
         library = load_library(path)
@@ -134,15 +124,20 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs in order."""
-        return _node_args(self.info.inputs, [each.inputs for each in self.info.buckets.buckets])
+        return node_args(self.info.inputs, [each.inputs for each in self.info.buckets.buckets])
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs in order."""
-        return _node_args(self.info.outputs, [each.outputs for each in self.info.buckets.buckets])
+        return node_args(self.info.outputs, [each.outputs for each in self.info.buckets.buckets])
 
     def get_providers(self) -> list[str]:
         """The devices that run the model: the CPU."""
         return ["CPUExecutionProvider"]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """The model's name, and how the library was made."""
+        made = {"digest": self.info.digest, "target": self.info.target, **self.info.versions}
+        return ModelMetadata(self.info.model, made)
 
     def empty_input(self, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
         """Make an array of zeros for an input, aligned so that a run reads it without a copy.
@@ -198,6 +193,29 @@ class InferenceSession:
         chosen = self._chosen(output_names) if output_names else None
         outputs = self._call(self._values(input_feed))
         return outputs if chosen is None else [outputs[place] for place in chosen]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Run the model in a thread; it calls ``callback(outputs, user_data, error)``.
+
+        ``error``: what went wrong, with no outputs; "" otherwise.
+        """
+
+        def work() -> None:
+            outputs, error = [], ""
+            try:
+                outputs = self.run(output_names, input_feed, run_options)
+            except Exception as raised:  # The caller is told of each.
+                error = str(raised) or type(raised).__name__
+            callback(outputs, user_data, error)
+
+        threading.Thread(target=work).start()
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Run the model on its inputs in order; as ``run``."""
@@ -356,15 +374,3 @@ def _checked_threads(count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= available:
         raise SessionError(f"threads={count!r}: expected an int from 1 to {available}")
     return count
-
-
-def _node_args(tensors: Sequence[Any], shapes: Sequence[Shapes]) -> list[NodeArg]:
-    found = []
-    for place, tensor in enumerate(tensors):
-        each = [shape[place] for shape in shapes]
-        extents: list[int | None] = [
-            column[0] if len(set(column)) == 1 else None for column in zip(*each, strict=False)
-        ]
-        kind = _ONNX_TYPES.get(tensor.dtype, tensor.dtype)
-        found.append(NodeArg(tensor.name, f"tensor({kind})", extents))
-    return found

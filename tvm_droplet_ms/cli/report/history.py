@@ -82,12 +82,14 @@ class TaskHistory:
         return best.index(best[-1]) + 1
 
 
-def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
+def read_history(
+    work_dir: str | os.PathLike[str], *, may_be_empty: bool = False
+) -> list[TaskHistory]:
     """Read the trials of a work directory.
 
     Returns the tasks in the order of their first record. Records without times are skipped, because
-    the machine failed to measure them. Raises ``ReportError`` if there are no records or a line is
-    damaged.
+    the machine failed to measure them. Raises ``ReportError`` if a line is damaged, or if there are
+    no records and there must be.
     """
     path = Path(work_dir) / RECORDS
     trials: dict[tuple[int, str], list[Trial]] = {}
@@ -102,7 +104,7 @@ def read_history(work_dir: str | os.PathLike[str]) -> list[TaskHistory]:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise damaged_line(path, number, error) from error
         trials.setdefault(key, []).append(trial)
-    if not trials:
+    if not trials and not may_be_empty:
         raise ReportError(_why_empty(Path(work_dir)))
     return [TaskHistory(workload, tuple(found), on) for (workload, on), found in trials.items()]
 
@@ -121,7 +123,7 @@ def target_names(tasks: Sequence[TaskHistory]) -> dict[str, str]:
         text: {f"{name} {_shown(value)}" for name, value in target.items() if name != "kind"}
         for text, target in targets.items()
     }
-    common = set.intersection(*parts.values())
+    common = set.intersection(*parts.values()) if parts else set()
     return {
         text: " ".join([str(target.get("kind", "no target")), *sorted(parts[text] - common)])
         if len(targets) > 1

@@ -48,8 +48,8 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     """Write the page of a work directory, and its numbers beside it.
 
     ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``.
-    Returns the path of that file. Raises ``ReportError`` if there are no records, a file is
-    damaged, Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
+    Returns the path of that file. Raises ``ReportError`` if nothing was timed, a file is damaged,
+     Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
     """
     if Path(out).suffix == ".json":
         raise ReportError(
@@ -60,7 +60,8 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
         from markupsafe import Markup
     except ImportError as error:
         raise ReportError("the page needs Jinja2: pip install 'tvm-droplet-ms[report]'") from error
-    tasks = read_history(work_dir)
+    # A model that measured nothing has the times of its first executable.
+    tasks = read_history(work_dir, may_be_empty=bool(read_models(work_dir)))
     # With several workloads, the events of their kernels are mixed: leave them out.
     is_one = len(tasks) == 1 and len(read_lines(Path(work_dir) / WORKLOADS)) == 1
     events = read_events(work_dir) if is_one else None
@@ -163,6 +164,8 @@ def _models(
     schedules = _json(directory / SCHEDULES)
     models = []
     for model in read_models(directory):
+        if not tasks and model.ms is not None:  # Nothing came between the first and the last.
+            model.before_ms, model.before = None, []
         before = {row["workload"]: row["us"] for row in model.before if model.kernels}
         kernels = model.kernels or model.before
         total = math.fsum(row["us"] for row in kernels) or 1.0

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model's inputs, outputs and origin, as ONNX Runtime describes them. Imports no TVM."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .shapes import Shapes
+
+_ONNX_TYPES = {"float32": "float", "float64": "double"}
+"""ONNX's names of types that differ from NumPy's."""
+
+
+class NodeArg(NamedTuple):
+    """An input or an output, as ONNX Runtime describes it.
+
+    ``type``: such as ``"tensor(float)"``. ``shape``: None for an extent that may vary.
+    """
+
+    name: str
+    type: str
+    shape: list[int | None]
+
+
+class ModelMetadata(NamedTuple):
+    """What ONNX Runtime tells of a model; ``custom_metadata_map``: how the library was made."""
+
+    graph_name: str
+    custom_metadata_map: dict[str, str]
+    producer_name: str = "tvm-droplet-ms"
+    graph_description: str = ""
+    description: str = ""
+    domain: str = ""
+    version: int = 1
+
+
+def node_args(tensors: Sequence[Any], shapes: Sequence[Shapes]) -> list[NodeArg]:
+    """Describe tensors; ``shapes``: those of all of them, for each tuned shape."""
+    found = []
+    for place, tensor in enumerate(tensors):
+        each = [shape[place] for shape in shapes]
+        extents: list[int | None] = [
+            column[0] if len(set(column)) == 1 else None for column in zip(*each, strict=False)
+        ]
+        kind = _ONNX_TYPES.get(tensor.dtype, tensor.dtype)
+        found.append(NodeArg(tensor.name, f"tensor({kind})", extents))
+    return found
