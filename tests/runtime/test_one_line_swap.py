@@ -39,6 +39,14 @@ MODELS = (
 """Models of the ``onnx`` package, with and without weights."""
 
 PROGRAM = """
+import sys
+import threading
+
+import numpy as np
+import onnxruntime
+import tvm_droplet_ms
+
+path = sys.argv[1]
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 2
 providers = ["CPUExecutionProvider"]
