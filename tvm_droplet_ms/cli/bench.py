@@ -7,11 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from statistics import quantiles
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..measure.turns import time_in_alternation
+from ..measure.turns import quartiles, time_in_alternation
 from ..session.errors import first_line
 from .arguments import command, fail, positive
 from .run import add_inputs, read_inputs
@@ -75,16 +74,19 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         content = {
             "threads": session.threads,
-            "milliseconds": {name: _quartiles(each) for name, each in secs.items()},
+            "milliseconds": {
+                name: [1e3 * quartile for quartile in quartiles(each)]
+                for name, each in secs.items()
+            },
             "runs_per_second": throughput,
         }
         print(json.dumps(content, indent=1))
         return 0
     for name, each in secs.items():
-        low, middle, high = _quartiles(each)
+        low, middle, high = (1e3 * quartile for quartile in quartiles(each))
         line = f"{name}: {middle:.4g} ms ({low:.4g} to {high:.4g})"
         if name != OURS:
-            low, middle, high = _quartiles([b / a / 1e3 for a, b in zip(secs[OURS], each)])
+            low, middle, high = quartiles([b / a for a, b in zip(secs[OURS], each)])
             line += f", {middle:.2f} times the time of {OURS} ({low:.2f} to {high:.2f})"
         print(line)
     for count, rate in throughput.items():
@@ -174,13 +176,6 @@ def _timer(run: Callable[[], Any]) -> Callable[[], float]:
         return time.perf_counter() - start
 
     return timed
-
-
-def _quartiles(secs: Sequence[float]) -> list[float]:
-    """The lower quartile, the median and the upper quartile, in milliseconds."""
-    if len(secs) == 1:
-        return [1e3 * secs[0]] * 3
-    return [1e3 * each for each in quantiles(secs, n=4, method="inclusive")]
 
 
 _SERVER = """

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..bench.work_directory import CollectionError, remove
 from ..display.tables import align
+from ..measure.turns import quartiles
 from .arguments import add_trust, command, fail, positive
 
 if TYPE_CHECKING:
@@ -298,9 +299,7 @@ def _cells(space: "Space") -> list[str]:
 
 def _spread(secs: Sequence[float]) -> float:
     """The interquartile range divided by the median; 0 for a single pass."""
-    if len(secs) < 2:
-        return 0.0
-    low, middle, high = quantiles(secs, n=4, method="inclusive")
+    low, middle, high = quartiles(secs)
     return (high - low) / middle
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one timer of programs in turns. Imports no TVM."""
+"""The one timer of programs in turns, and the quartiles of its times. Imports no TVM."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import quantiles
 
 REST_SECS = 0.5
 """The seconds until the threads of the previous program sleep; they spin for some time."""
@@ -40,3 +41,11 @@ def time_in_alternation(
                 after_a_rest(timer)
             secs[name].append(timer())
     return secs
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """The lower quartile, the median and the upper quartile of at least one value."""
+    if len(values) == 1:
+        return (values[0],) * 3
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return low, middle, high

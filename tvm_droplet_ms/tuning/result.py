@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from tvm.target import Target
 
 from ..display.tables import html_table, shown_share
 from ..frontends.imported import Arrays, InputSpec
-from ..measure.turns import time_in_alternation
+from ..measure.turns import quartiles, time_in_alternation
 from ..runtime import InferenceSession, SessionError
 from ..runtime.library_info import LibraryInfo
 from ..session.errors import ModelError, first_line
@@ -77,10 +76,7 @@ class Latency:
     @property
     def quartiles(self) -> tuple[float, float, float]:
         """The lower quartile, the median and the upper quartile in seconds."""
-        if len(self.secs) == 1:
-            return (self.secs[0],) * 3
-        low, middle, high = quantiles(self.secs, n=4, method="inclusive")
-        return low, middle, high
+        return quartiles(self.secs)
 
     @property
     def median(self) -> float:
