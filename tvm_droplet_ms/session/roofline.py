@@ -19,8 +19,12 @@ import tvm_ffi
 from tvm_ffi.structural import structural_walk
 
 import tvm
-from tvm import te
+from tvm import DataType, te
+from tvm.ir import IRModule
+from tvm.ir.expr import TensorLoad
 from tvm.s_tir import Schedule
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from ..design_space.trees import entry_function
 from ..host import copy_bandwidth, host_target, tvm_num_threads
@@ -143,11 +147,6 @@ def task_work(mod: Any) -> Work:
     only the products are counted, because TVM counts every branch of the transforms. Raises
     ``ValueError`` if a buffer's shape is not constant.
     """
-    from tvm import DataType
-    from tvm.ir import IRModule
-    from tvm.s_tir.analysis import estimate_tir_flops
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
     from ..model.kernels.winograd.winograd import implementation_of
 
     sizes = []
@@ -168,8 +167,6 @@ def task_work(mod: Any) -> Work:
 
 def _rate(mod: Any) -> float:
     """The number of products that this CPU adds to a lane at once, for the types a kernel reads."""
-    from tvm.ir.expr import TensorLoad
-
     read: dict[Any, str] = {}
 
     def look(load: Any) -> None:
@@ -249,8 +246,6 @@ def host_bound(mod: Any, target: Any) -> float | None:
 
 def _is_float32(mod: Any) -> bool:
     """True if all arguments of a workload are float32 buffers."""
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-
     try:
         arguments = ArgInfo.from_entry_func(mod, remove_preproc=True)
     except Exception:  # TVM raises errors of many types for arguments that it cannot read.

@@ -3,8 +3,7 @@
 
 from ..failures import TIME_LIMIT
 from .client import TaskFailed
-from .pool import WorkerPool, available_cpus, dump, require_linux
-from .this_process import ThisProcess
+from .pool import ThisProcess, WorkerPool, available_cpus, dump, require_linux
 
 __all__ = [
     "TIME_LIMIT",
