@@ -116,7 +116,7 @@ class AxisOrigins:
             elif kind == "GetLoops":
                 axes.append(list(inst.outputs))
             elif kind in _MOVES:
-                self._moved.add(self._block_name(inst.inputs[0]))
+                self._moved.add(block_name(self._schedule, inst.inputs[0]))
             elif kind not in _HARMLESS:
                 raise NotUnderstood(f"the instruction {kind}")
         for outputs in axes:
@@ -137,7 +137,7 @@ class AxisOrigins:
         """Note the loops that each axis of a block was split into."""
         if not any(output in parts for output in outputs):
             return
-        chains = [[self._find(loop) for loop in _leaves(output, parts)] for output in outputs]
+        chains = [[self._find(loop) for loop in leaf_loops(output, parts)] for output in outputs]
         found = [[loop for loop in chain if loop is not None] for chain in chains]
         if found != chains:
             raise NotUnderstood("a tiled loop that is gone")
@@ -150,12 +150,6 @@ class AxisOrigins:
         for block in tiled:
             if all(loop in block.loops for chain in found for loop in chain):
                 self.chains[block.name] = found
-
-    def _block_name(self, block_rv: Any) -> str:
-        try:
-            return str(self._schedule.get(block_rv).name_hint)
-        except Exception:  # It was inlined afterwards.
-            return ""
 
     def _explain(self, block: Block) -> None:
         if block.name in self.chains:
@@ -195,11 +189,19 @@ class AxisOrigins:
         raise NotUnderstood(f"what {block.name} was moved to")
 
 
-def _leaves(loop: Any, parts: Mapping[Any, list[Any]]) -> list[Any]:
-    """The innermost parts that a loop was split into; the loop itself if it was not split."""
+def block_name(schedule: Schedule, block_rv: Any) -> str:
+    """The name of a block of the trace; empty if the block was inlined afterwards."""
+    try:
+        return str(schedule.get(block_rv).name_hint)
+    except Exception:  # TVM raises errors of many types for an inlined block.
+        return ""
+
+
+def leaf_loops(loop: Any, parts: Mapping[Any, list[Any]]) -> list[Any]:
+    """The innermost loops that a loop was split into or fused from; itself if it has no parts."""
     if loop not in parts:
         return [loop]
-    return [leaf for part in parts[loop] for leaf in _leaves(part, parts)]
+    return [leaf for part in parts[loop] for leaf in leaf_loops(part, parts)]
 
 
 def _dimensions(block: Block, region: Any) -> list[int | None]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads from a trace how the launch of a GPU schedule depends on its decisions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from tvm.s_tir import Schedule
 
 from ....search_strategy.published.decisions import Sketch
-from ..axis_origins import REDUCE
+from ..axis_origins import REDUCE, block_name, leaf_loops
 from ..block_tree import NotUnderstood, index_interval, integer
 from ..extents import Interval, Intervals, Node, Tape
 from .wide_vectors import refused_lanes
@@ -119,7 +119,7 @@ class _TraceReader:
         tape = self.tape
         refused = [self._refused_vectors(*vectors) for vectors in self._vectors]
         for loop in self._pipelines:
-            leaves = list(self._leaves(loop))
+            leaves = leaf_loops(loop, self._parts)
             if len(leaves) > 1:
                 # A fused loop of one iteration does not count as a reduction: it then contains the
                 # initialization, which has no pipeline stage (``rewrite_reduction_block.cc``).
@@ -146,7 +146,7 @@ class _TraceReader:
         block = self.schedule.get(self.schedule.get_sblock(consumer))
         loops = self._axes.get(consumer, [])
         spatial = [
-            list(self._leaves(loop))
+            leaf_loops(loop, self._parts)
             for loop, axis in zip(loops, block.iter_vars, strict=True)
             if int(axis.iter_type) != REDUCE
         ]
@@ -184,18 +184,18 @@ class _TraceReader:
             elif kind == "Fuse":
                 self._parts[outputs[0]] = inputs
             elif kind == "GetLoops":
-                self._axes.setdefault(self._block_name(inputs[0]), outputs)
+                self._axes.setdefault(block_name(self.schedule, inputs[0]), outputs)
             elif kind == "Bind":
                 # The first binding is the tiling's. The copies that follow use the same threads.
-                self._bound.setdefault(str(inst.attrs[0]), list(self._leaves(inputs[0])))
+                self._bound.setdefault(str(inst.attrs[0]), leaf_loops(inputs[0], self._parts))
             elif kind == "Reorder" and not self._order:
                 # A Reorder before the tiling moves the loops that a tensor intrinsic replaces.
                 self._order = inputs if any(loop in self._extents for loop in inputs) else []
             elif kind == "CacheRead" and str(inst.attrs[1]).startswith("shared"):
-                consumer = self._block_name(inputs[0])
+                consumer = block_name(self.schedule, inputs[0])
                 self._copies.append((outputs[0], consumer, int(inst.attrs[0])))
             elif kind == "CacheWrite" and str(inst.attrs[1]).startswith("shared"):
-                self._outputs.append((outputs[0], self._block_name(inputs[0])))
+                self._outputs.append((outputs[0], block_name(self.schedule, inputs[0])))
             elif kind == "ComputeAt":
                 self._locations[inputs[0]] = inputs[1]
             elif kind == "StorageAlign":
@@ -233,20 +233,6 @@ class _TraceReader:
             raise NotUnderstood("padding of other axes than the rows of a copy")
         self._alignments[copy] = (factor, offset)
 
-    def _block_name(self, block_rv: Any) -> str:
-        try:
-            return str(self.schedule.get(block_rv).name_hint)
-        except Exception:  # TVM raises errors of many types for an inlined block.
-            return ""
-
-    def _leaves(self, loop: Any) -> Iterator[Any]:
-        """The loops of the tiling that a loop was fused from or split into."""
-        if loop not in self._parts:
-            yield loop
-            return
-        for part in self._parts[loop]:
-            yield from self._leaves(part)
-
     def _copied_bytes(self, copy: Any, consumer: str, number: int) -> Node:
         """The bytes of a copy in shared memory: all data that a block's threads read there."""
         tape = self.tape
@@ -260,7 +246,7 @@ class _TraceReader:
         loops = self._axes.get(consumer, [])
         if len(loops) != len(block.iter_vars):
             raise NotUnderstood(f"the loops of {consumer}")
-        counts = [self._count(list(self._leaves(loop)), inside) for loop in loops]
+        counts = [self._count(leaf_loops(loop, self._parts), inside) for loop in loops]
 
         def interval(variable: Any) -> Interval:
             for axis, count in zip(block.iter_vars, counts, strict=True):
