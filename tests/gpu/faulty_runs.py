@@ -24,10 +24,9 @@ from tvm.s_tir.meta_schedule.arg_info import TensorInfo
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, RunnerInput
 from tvm.target import Target
 from tvm_droplet_ms.measure import PromptRunner
-from tvm_droplet_ms.measure.allocation import allocate_safely
+from tvm_droplet_ms.measure.allocation import allocate_safely, save_arrays
 from tvm_droplet_ms.tuning.kernel.check import verification
 from tvm_droplet_ms.tuning.kernel.check.arguments import Argument
-from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
 
 CANDIDATES = 4
 TIMEOUT_SECS, CHECK_SECS = 3.0, 2.0
@@ -101,7 +100,7 @@ def check(folder: Path, path: Path, kinds: list[str]) -> None:
     """Check the kernel, with a fault in the first process, and then in both."""
     arguments = [Argument(name, (64,), "float32") for name in "ab"]
     arrays = [np.arange(64, dtype="float32"), np.zeros(64, "float32")]
-    save_arrays(folder / "expected.npz", [arrays[0], arrays[0] + 1.0])
+    save_arrays(folder / "expected.npz", {0: arrays[0], 1: arrays[0] + 1.0})
     (folder / "output").write_bytes((arrays[0] + 1.0).tobytes())
     verification.DEVICE_SECS = CHECK_SECS
     pool = verification.verifying_pool()

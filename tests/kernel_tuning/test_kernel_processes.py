@@ -9,8 +9,8 @@ import pytest
 
 from tvm.target import Target
 from tvm_droplet_ms.measure import TaskFailed
+from tvm_droplet_ms.measure.allocation import save_arrays
 from tvm_droplet_ms.tuning.kernel.check.arguments import Argument
-from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
 from tvm_droplet_ms.tuning.kernel.check.verification import (
     ROUNDS,
     CannotCheck,
@@ -37,10 +37,10 @@ def verifier(folder, target, outcomes):
             raise outcome
         if isinstance(outcome, float):
             return [outcome]
-        save_arrays(Path(task[3]), outcome)
+        save_arrays(Path(task[3]), dict(enumerate(outcome)))
         return 1e-3, ""
 
-    save_arrays(folder / "expected.npz", OUT)
+    save_arrays(folder / "expected.npz", dict(enumerate(OUT)))
     pool = SimpleNamespace()
     made = Verifier(folder, target, [Argument("x", (4,), "float32")], OUT, [1e-5], pool, run)
     return made, left

@@ -10,8 +10,8 @@ import pytest
 from tvm import te
 from tvm.ir import IRModule
 from tvm.target import Target
+from tvm_droplet_ms.measure.allocation import save_arrays
 from tvm_droplet_ms.tuning.kernel.check.arguments import Argument, tolerance
-from tvm_droplet_ms.tuning.kernel.check.library_runs import save_arrays
 from tvm_droplet_ms.tuning.kernel.check.verification import Verifier
 
 SUMMED = 1024
@@ -38,7 +38,7 @@ def verdict(folder, function, found, rows=64):
         is_untuned = Path(library).stem == "untuned"
         runs.extend([library] * is_untuned)
         y = (function if is_untuned else found)(read).astype(np.float32)
-        save_arrays(Path(out), [read, y])
+        save_arrays(Path(out), {0: read, 1: y})
         return 1e-3, ""
 
     pool = SimpleNamespace(submit=lambda *_: SimpleNamespace(result=lambda: None))

@@ -5,7 +5,7 @@ TVM fills all arguments with random numbers, including integers. A kernel that u
 as indices then accesses memory out of bounds, and its process crashes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,19 @@ def allocate_safely_on_server(
     return allocate_safely(device, args_info, alloc_repeat, fill)
 
 
+def save_arrays(path: Path, arrays: Mapping[int, np.ndarray]) -> None:
+    """Write arrays by position, as bytes: NumPy's files lose dtypes that it lacks, as bfloat16."""
+    content: dict[str, Any] = {
+        str(place): np.frombuffer(array.tobytes(), np.uint8) for place, array in arrays.items()
+    }
+    np.savez(path, **content)
+
+
+def read_array(content: Any, place: int, dtype: Any, shape: Sequence[int]) -> np.ndarray:
+    """Read an array of an opened file of ``save_arrays``; it may not be written to."""
+    return np.frombuffer(content[str(place)], dtype).reshape(shape)
+
+
 class GivenArguments:
     """Allocates arguments, some of them with given values.
 
@@ -70,12 +83,7 @@ class GivenArguments:
     def __init__(self, path: Path, values: Mapping[int, np.ndarray]) -> None:
         self._path = str(path)
         self._values = {place: (v.dtype, list(v.shape)) for place, v in values.items()}
-        content: dict[str, Any] = {
-            # NumPy's files do not preserve dtypes that NumPy lacks, such as bfloat16.
-            str(place): np.frombuffer(value.tobytes(), np.uint8)
-            for place, value in values.items()
-        }
-        np.savez(path, **content)
+        save_arrays(path, values)
 
     def __call__(self, *arguments: Any) -> list[list[Tensor]]:
         """Allocate arguments; see ``allocate_safely``. On a server, the session comes first."""
@@ -87,7 +95,7 @@ class GivenArguments:
                 info = args_info[place]
                 if [str(info[1]), [int(extent) for extent in info[2]]] != [str(dtype), shape]:
                     continue
-                values = np.frombuffer(content[str(place)], dtype).reshape(shape)
+                values = read_array(content, place, dtype, shape)
                 for one in sets:
                     one[place] = tvm.runtime.tensor(values.copy(), device)
         return sets

@@ -15,19 +15,12 @@ import tvm
 from tvm.rpc import RPCSession
 from tvm.runtime import Device, Module
 
+from ....measure.allocation import read_array, save_arrays
 from ....measure.fleet.session import set_threads, upload
 from .arguments import Argument
 
 REPEATS, REPEAT_SECS = 3, 0.02
 """Repeats of each schedule in a round, and minimum seconds of a repeat."""
-
-
-def save_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
-    """Write arrays as bytes: NumPy's files do not preserve dtypes that NumPy lacks."""
-    content: dict[str, Any] = {
-        str(number): np.frombuffer(array.tobytes(), np.uint8) for number, array in enumerate(arrays)
-    }
-    np.savez(path, **content)
 
 
 def _load(library: str, session: RPCSession | None) -> Module:
@@ -47,9 +40,7 @@ def _tensors(
 ) -> list[tvm.runtime.Tensor]:
     with np.load(inputs) as content:
         return [
-            tvm.runtime.tensor(
-                np.frombuffer(content[str(n)], one.numpy_dtype).reshape(one.shape).copy(), device
-            )
+            tvm.runtime.tensor(read_array(content, n, one.numpy_dtype, one.shape).copy(), device)
             for n, one in enumerate(arguments)
         ]
 
@@ -76,7 +67,7 @@ def run_library(
     place.sync()
     secs = time.perf_counter() - start
     try:
-        save_arrays(Path(out), [tensor.numpy() for tensor in tensors])
+        save_arrays(Path(out), {n: tensor.numpy() for n, tensor in enumerate(tensors)})
     except OSError as error:
         return secs, str(error)
     return secs, ""

@@ -19,12 +19,13 @@ from tvm.target import Target
 
 from ....display.state import shortened
 from ....measure import TaskFailed, WorkerPool, build_scheduled, prepare_to_time
+from ....measure.allocation import read_array, save_arrays
 from ....measure.build import prepare_to_build
 from ....measure.deviation import deviation, element_scales, noise
 from ....session.target import runs_on
 from ..faults import other_inputs
 from .arguments import Argument, moved_arrays, written_arguments
-from .library_runs import run_library, save_arrays, time_libraries
+from .library_runs import run_library, time_libraries
 
 OCCASION_SPREAD = 0.05
 """Standard deviation of the logarithm of a time between occasions, which are seconds or more apart.
@@ -150,7 +151,7 @@ class Verifier:
         self._arrays = list(arrays)
         self._moved: list[Path] | None = None
         self._written: set[str] = set()
-        save_arrays(self._inputs, arrays)
+        save_arrays(self._inputs, dict(enumerate(arrays)))
 
     @property
     def advice(self) -> str:
@@ -229,8 +230,7 @@ class Verifier:
     def _read(self, path: Path, number: int) -> np.ndarray:
         argument = self._arguments[number]
         with np.load(path) as content:
-            values = np.frombuffer(content[str(number)], argument.numpy_dtype)
-        return values.reshape(argument.shape)
+            return read_array(content, number, argument.numpy_dtype, argument.shape)
 
     def _run_untuned(self, out: Path, inputs: Path) -> float:
         library = self._directory / "untuned.so"
@@ -244,7 +244,7 @@ class Verifier:
             self._moved = []
             for number, arrays in enumerate(moved_arrays(self._arrays, self._tolerances)):
                 inputs = self._directory / f"moved{number}.npz"
-                save_arrays(inputs, arrays)
+                save_arrays(inputs, dict(enumerate(arrays)))
                 try:
                     self._run_untuned(inputs, inputs)
                 except TaskFailed:
