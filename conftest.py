@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-# `benchmarks` and `papers` may not be installed. At the end, so that what is installed is tested.
-ROOT = Path(__file__).parents[1]
-PATHS = [str(ROOT), str(ROOT / "papers"), str(Path(__file__).with_name("started"))]
-sys.path += PATHS
+ROOT = Path(__file__).parent
+TESTS = ROOT / "tests"
+PATHS = [str(ROOT / "papers"), str(TESTS / "started")]
+# `benchmarks` and `papers` may not be installed. At the end, so that what is installed is tested:
+# pytest has put the folder of this file first.
+if sys.path[0] == str(ROOT):
+    del sys.path[0]
+sys.path += [str(ROOT), *PATHS, str(TESTS)]
 # TVM binds the threads of every process to the first CPUs: two test runs would share one of them.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # Two test processes share the CPUs: threads of OpenMP that only wait are not to take them.
@@ -31,7 +35,7 @@ def pytest_configure(config):
 @pytest.fixture(autouse=True, scope="session")
 def paths_of_programs():
     """Programs that tests start find the same, and no PyTorch."""
-    paths = [os.environ.get("PYTHONPATH", ""), *PATHS[1:]]
+    paths = [os.environ.get("PYTHONPATH", ""), *PATHS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         yield

@@ -20,7 +20,7 @@ from benchmarks.searches.comparison import (
     write_records,
 )
 
-DATA = Path(__file__).parents[3] / "docs" / "data"
+DATA = Path(__file__).parents[2] / "docs" / "data"
 
 
 def _trial(secs: float | None) -> Trial:

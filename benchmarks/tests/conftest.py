@@ -4,4 +4,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "graph"))
+sys.path.append(str(Path(__file__).parents[2] / "papers" / "tests" / "graph"))
