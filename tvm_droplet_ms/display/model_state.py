@@ -46,7 +46,7 @@ class ModelState:
     - ``first_secs``: the measured latency of the first executable, in seconds.
     - ``kernels``: its tunable kernels, by the structural hash of the workload.
     - ``began``, ``deadline``: the limits of the run, in the time of its clock.
-    - ``forecast``: returns the expected gain of a further minute, as a share of the latency, from
+    - ``forecast``: returns the expected gain of another minute, as a share of the latency, from
       the kernels and the latency.
     """
 
@@ -80,7 +80,7 @@ class ModelState:
         return f"{now - self.began:.0f} of {self.deadline - self.began:.0f} s"
 
     def shown_forecast(self) -> str:
-        """The expected gain of a further minute."""
+        """The expected gain of another minute."""
         gain = self.forecast(list(self.kernels.values()), self.secs)
         return f"a further minute about {gain:.1%} less"
 

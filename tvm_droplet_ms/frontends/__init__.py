@@ -66,7 +66,7 @@ def import_model(
 
 
 def _kind_of(model: Any) -> str:
-    """Return "onnx", "torch", "relax", or "" for what is no model. It does not import PyTorch."""
+    """Return "onnx", "torch", "relax", or "" for another value. It does not import PyTorch."""
     if isinstance(model, IRModule):
         return "relax"
     packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}

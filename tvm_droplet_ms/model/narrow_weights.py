@@ -24,7 +24,7 @@ _DEEPEST = 8
 def scaled_integers(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Scaled | None:
     """Return the integers, zero points and scales of a float32 tensor; None for any other tensor.
 
-    ``depth``: the most operations to look through.
+    ``depth``: the maximum number of operations to look through.
     """
     value = bindings.value_of(expr)
     name, shape = operator_name(value), static_shape(value)

@@ -95,7 +95,7 @@ class LibraryInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, flags: "frozenset[str] | None") -> str:
-        """Why a CPU with these flags cannot run the library; "" if it can.
+        """Return why a CPU with these flags cannot run the library; "" if it can.
 
         ``flags``: None if they are unknown.
         """

@@ -46,7 +46,7 @@ class InferenceSession:
     Raises
     ------
     SessionError
-        If the file is no library of a tuned model, or the CPU lacks what it was tuned for.
+        If the file is not a library of a tuned model, or the CPU lacks what it was tuned for.
 
     Examples
     --------

@@ -77,14 +77,14 @@ class TorchTensor:
 
 
 def is_torch(value: Any) -> bool:
-    """Whether a value is a PyTorch tensor. Imports no PyTorch."""
+    """Return whether a value is a PyTorch tensor. Imports no PyTorch."""
     return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
 
 
 def tensor_of(value: Any, dtype: str) -> Any:
     """A number, a list, or a tensor of another library as an array or a ``TorchTensor``.
 
-    Raises ``SessionError`` for another type or device, or for a value that is no tensor.
+    Raises ``SessionError`` for another type or device, or for a value that is not a tensor.
     """
     if not is_torch(value):
         return _array(value, dtype)

@@ -136,7 +136,7 @@ class LatentDraft:
         """The points with the highest scores above negative infinity, each once, the highest first.
 
         ``seen``: points that show which values the decisions have. ``parents``: good points.
-        ``count``: the most points to return.
+        ``count``: the maximum number of points to return.
         """
         seen_of, parents_of = _by_sketch(seen), _by_sketch(parents)
         found: list[tuple[float, SpacePoint]] = []

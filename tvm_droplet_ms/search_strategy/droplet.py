@@ -209,7 +209,7 @@ class DropletStrategy(StrategyLifecycle):
             the records of its database. At least 1. None for the paper's 300, or half of the task's
             trials if that is less.
         descent_batch_size : int
-            The most candidates in a batch of the descent. At least 1.
+            The maximum number of candidates in a batch of the descent. At least 1.
         evolution : EvolutionarySearch | None
             The search that explores; None for one with TVM's defaults.
         """

@@ -32,10 +32,10 @@ _EAGER = "a graph runs as PyTorch runs it"
 """The beginning of a warning."""
 
 _FIRST_SECS = 30.0
-"""The most seconds for first picks."""
+"""The time limit of first picks, in seconds."""
 
 _MOST_SETS = 256
-"""The most sets of weights for which one graph is compiled."""
+"""The maximum number of sets of weights for which one graph is compiled."""
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
 
@@ -172,7 +172,7 @@ class _Bound:
         self._static = [(each, each._version, each.data_ptr()) for each in static]
 
     def holds(self, static: Sequence[Any]) -> bool:
-        """Whether these are the weights of the library, unchanged since."""
+        """Return whether these are the weights of the library, unchanged since."""
         return all(
             value is kept and value._version == version and value.data_ptr() == address
             for value, (kept, version, address) in zip(static, self._static, strict=True)

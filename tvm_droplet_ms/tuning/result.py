@@ -26,7 +26,7 @@ from .check.output_check import OutputCheck
 from .compile.compiled_model import CompiledModel
 
 MOST_ROWS = 12
-"""The most kernels of a summary that have a line of their own."""
+"""The maximum number of kernels with a line of their own in a summary."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class TuneResult:
 
     @property
     def outlook(self) -> Outlook:
-        """The expected gain of a further minute of tuning."""
+        """The expected gain of another minute of tuning."""
         tunable = [row for row in self.kernels if row.trials or row.schedule != "untouched"]
         return outlook(tunable, math.fsum(row.secs for row in self.kernels))
 

@@ -43,8 +43,8 @@ def _run(options: argparse.Namespace) -> int:
 def write_bundle(model: Path, out: Path) -> int:
     """Write a bundle; return its size in bytes.
 
-    Raises ``SessionError`` if the file is no library of a tuned model, if the directory has files
-    already, or if apache-tvm is not installed as packages.
+    Raises ``SessionError`` if the file is not a library of a tuned model, if the directory has
+    files already, or if apache-tvm is not installed as packages.
     """
     from ...runtime import SessionError
     from ...runtime.loading import check_alone

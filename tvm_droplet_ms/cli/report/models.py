@@ -23,8 +23,8 @@ class ModelTimes:
     - ``shapes``: the shapes of its inputs by name.
     - ``before_ms``, ``before_quartiles``, ``before``: the latency of the first executable of all
       runs, its lower and upper quartile, and its kernels with the microseconds of all their calls.
-    - ``ms``, ``quartiles``, ``kernels``: the same of the last result; None and empty if no run came
-      to its end.
+    - ``ms``, ``quartiles``, ``kernels``: the same for the last result; None and empty if no run
+      finished.
     - ``reference``, ``deviation``: the program that the outputs were compared with, and how far
       they are from its outputs.
     - ``beside_ms``: latencies by name, timed in turns with the reference.

@@ -16,7 +16,7 @@ from .draft_file import read_draft, shipped_draft
 from .key_symbols import Key, KeySymbols, key_of
 
 MOST_KEYS = 64
-"""The most keys drafted per sketch; the keys with the most points come first."""
+"""The maximum number of keys drafted per sketch; the keys with the most points come first."""
 
 LEAST_POINTS = 16
 """The fewest points of a key that are worth a replay."""

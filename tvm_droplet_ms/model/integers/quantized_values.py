@@ -52,7 +52,7 @@ class QuantizedConstant:
 def known(bindings: Bindings, expr: Expr, depth: int = _DEEPEST) -> Array | None:
     """Return the values of a tensor that is computed from constants, or None for other tensors.
 
-    ``depth``: the most operations to look through.
+    ``depth``: the maximum number of operations to look through.
     """
     value = bindings.value_of(expr)
     array = array_of(value)

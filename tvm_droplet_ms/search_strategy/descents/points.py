@@ -66,7 +66,7 @@ def redraw(neighborhood: Neighborhood, point: Point, generator: random.Random) -
 
 @singledispatch
 def redraw_axis(axis: Axis, point: Point, generator: random.Random) -> Point:
-    """A point with one coordinate drawn at random."""
+    """Redraw one coordinate of a point at random."""
     raise TypeError(f"axis is {axis!r}, expected one that can be redrawn")
 
 

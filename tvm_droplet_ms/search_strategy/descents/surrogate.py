@@ -49,7 +49,7 @@ RANDOM_POINTS = 100
 """Number of random points of the whole space that are considered for a batch."""
 
 MOST_DRAWS = 8
-"""The most draws of ``RANDOM_POINTS`` points if a mask refuses some of them."""
+"""The maximum number of draws of ``RANDOM_POINTS`` points if a mask refuses some of them."""
 
 DRAFTED_POINTS = 400
 """Number of drafted points that are considered for a batch without a prior."""
@@ -67,7 +67,7 @@ PARENTS = 16
 """Number of good points that drafted points are made from."""
 
 MAX_FIT_POINTS = 256
-"""The most measurements that the surrogate is fitted to; fitting is cubic in their number."""
+"""The maximum number of measurements for a fit, which is cubic in their number."""
 
 REPLAYS_PER_CANDIDATE = 16
 """Replays per wanted candidate after which a smaller batch is accepted."""
@@ -89,7 +89,7 @@ class SurrogateDescent:
     3. Take the points with the largest expected improvement, each as if the earlier ones had come
        out as predicted.
 
-    ``batch_size``: the most candidates of the next batch.
+    ``batch_size``: the maximum number of candidates of the next batch.
     """
 
     def __init__(

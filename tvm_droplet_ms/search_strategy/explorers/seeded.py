@@ -22,7 +22,7 @@ first explored, so that it can use the measurements of other tasks. For a task w
 is called at the beginning of the run."""
 
 _REPEATED_ROUNDS = 4
-"""The most proposals of the explorer for one batch, because they may repeat seeds."""
+"""The maximum number of proposals of the explorer for one batch, because they may repeat seeds."""
 
 
 class SeededExplorer(Explorer):

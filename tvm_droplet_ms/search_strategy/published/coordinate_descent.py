@@ -49,7 +49,7 @@ def coordinate_descent(
     known : Callable[[Point], Times | None]
         The times of a measured or a rejected point; None for any other point.
     batch_size : Callable[[], int]
-        The most points of the next batch.
+        The maximum number of points in the next batch.
     """
     incumbent, incumbent_times = start, start_times
     while True:

@@ -21,7 +21,7 @@ PARALLEL = "meta_schedule.parallel"
 
 
 class TraceParts(NamedTuple):
-    """The instructions of a trace that is being written, and their sampled decisions."""
+    """The instructions of a trace under construction, and their sampled decisions."""
 
     insts: list[Instruction]
     decisions: dict[Instruction, Any]

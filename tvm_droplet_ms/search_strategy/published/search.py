@@ -30,7 +30,7 @@ class Budget:
 
     @property
     def room(self) -> int:
-        """The most candidates that the next batch may have."""
+        """The maximum number of candidates in the next batch."""
         return min(self.num_trials_per_iter, self.max_trials - self.trials)
 
 

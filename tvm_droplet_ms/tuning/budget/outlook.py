@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected gain of a further minute of tuning a whole model. Does not import TVM.
+"""The expected gain of another minute of tuning a whole model. Does not import TVM.
 
 The gain of each kernel's next trials is forecast as in single-kernel tuning
 (``stopping.forecast``). Each batch of the minute goes to the kernel with the largest expected gain
@@ -40,7 +40,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Outlook:
-    """The expected gain of a further minute, as a share of the model's time.
+    """The expected gain of another minute, as a share of the model's time.
 
     ``low``, ``high``: the 80% interval of the gain.
     """

@@ -45,7 +45,7 @@ from .faults import nothing_measured
 from .fleet import Fleet, refuse_lost_fleet
 
 _BATCH = 64
-"""The most candidates that TVM asks a strategy for at once, as in ``ms.tune_tir``."""
+"""The maximum number of candidates that TVM asks a strategy for at once, as in ``ms.tune_tir``."""
 
 
 @dataclass

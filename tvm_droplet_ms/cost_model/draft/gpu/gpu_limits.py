@@ -39,14 +39,14 @@ _ATTRIBUTES = ("max_threads_per_block", "max_shared_memory_per_block")
 
 @dataclass(frozen=True)
 class GpuLimits:
-    """The launch limits of a GPU, as a draft that refuses the schedules that exceed them.
+    """A draft that refuses schedules that exceed a GPU's launch limits.
 
     Parameters
     ----------
     threads : int
-        The most threads of a block.
+        The maximum number of threads per block.
     shared_bytes : int
-        The most bytes of shared memory of a block.
+        The maximum shared memory per block, in bytes.
 
     Raises
     ------

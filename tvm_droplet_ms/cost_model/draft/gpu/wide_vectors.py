@@ -28,10 +28,10 @@ _INDEX_BYTES = 4
 """The bytes of an index: ``NarrowDataType`` narrows it to 32 bits."""
 
 _WIDEST_SCALAR = 4
-"""The most bytes of an element that is vectorized."""
+"""The maximum size in bytes of an element that is vectorized."""
 
 _MOST_BASES = 64
-"""The most positions along an axis at which a vector's stride is checked."""
+"""The maximum number of positions along an axis at which a vector's stride is checked."""
 
 
 def refused_lanes(

@@ -123,7 +123,10 @@ def einsum(bb: Any, inputs: Any, attr: Attributes) -> Any:
 
 @converts("BitShift")
 def bit_shift(bb: Any, inputs: Any, attr: Attributes) -> Any:
-    """A shift by the type's width or more leaves 0 or the sign."""
+    """Shift bits.
+
+    A shift by the type's width or more gives 0; a negative number shifted right gives -1.
+    """
     data, count = inputs[:2]
     dtype = dtype_of(data)
     zero, is_signed = number(0, data), not dtype.startswith("u")

@@ -206,7 +206,7 @@ class _Geometry(NamedTuple):
 
 @converts("DeformConv")
 def deform_conv(bb: Any, inputs: Any, attr: Attributes) -> Any:
-    """A deformable convolution of images: a product with the values that each kernel reads."""
+    """A deformable convolution of images, as a product with the values that each kernel reads."""
     data, weight, offset, bias, mask = (inputs[n] for n in range(5))
     shape, filters = shape_of(data), shape_of(weight)
     if len(shape) != 4:

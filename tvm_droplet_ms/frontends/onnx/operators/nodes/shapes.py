@@ -323,7 +323,7 @@ def scatter_elements(bb: Any, inputs: Any, attr: Attributes) -> Any:
 
 @converts("MaxUnpool")
 def max_unpool(bb: Any, inputs: Any, attr: Attributes) -> Any:
-    """Zeros, and the values at their positions."""
+    """Write the values to their positions in a tensor of zeros."""
     data, indices = inputs[:2]
     shape, kernel = shape_of(data), attr["kernel_shape"]
     rank = len(kernel)

@@ -211,7 +211,7 @@ def _is_among(numbers: Array, count: int) -> bool:
 
 
 def _reached(bb: Any, rows: Any, ensemble: Ensemble, targets: int) -> Any:
-    """Whether a target has any weight in the leaves of a row."""
+    """Return whether a target has any weight in the leaves of a row."""
     ones = replace(ensemble, weights=np.ones_like(ensemble.weights))
     counts = _sums(bb, rows, ones, targets, "SUM")
     return bb.emit(counts > number(0.0, counts))

@@ -135,7 +135,7 @@ MOST_ON_STACK = 32
 
 
 def couple(shares: te.Tensor) -> list[te.Tensor]:
-    """Couple the probabilities of pairs of classes to probabilities, (rows, classes), as in LIBSVM.
+    """Turn pairwise probabilities into class probabilities, (rows, classes), as LIBSVM does.
 
     The method is the second one of Wu, Lin and Weng, "Probability estimates for multi-class
     classification by pairwise coupling" (2004). The iteration stops early, so that only ONNX
