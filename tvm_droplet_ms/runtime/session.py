@@ -18,6 +18,7 @@ from .tensors import (
     Slot,
     check_changeable,
     converter,
+    flat,
     is_torch,
     numpy_type,
     tensor_of,
@@ -301,7 +302,7 @@ class InferenceSession:
             if in_place:
                 for place in self._written:
                     entry.slots[place].restore(values[place])
-            outputs = [output] if isinstance(output, self._tensor) else _flat(output)
+            outputs = [output] if isinstance(output, self._tensor) else flat(output)
             found: list[Any]
             if gives_torch:
                 found = [torch_of(tensor) for tensor in outputs]
@@ -326,7 +327,7 @@ class InferenceSession:
         arrays = padded([np.asarray(value) for value in values], bucket.inputs)
         loads = zip(entry.slots, arrays, strict=True)
         output = entry.function(*[slot.load(array, keeps=False) for slot, array in loads])
-        pairs = zip(self._converters, _flat(output), strict=True)
+        pairs = zip(self._converters, flat(output), strict=True)
         outputs = [convert(tensor) for convert, tensor in pairs]
         return cut(outputs, self._cuts, given)
 
@@ -360,13 +361,6 @@ class _Entry(NamedTuple):
 
     function: Any
     slots: list[Slot]
-
-
-def _flat(output: Any) -> list[Any]:
-    """The tensors of nested tuples, in order."""
-    if hasattr(output, "dtype"):
-        return [output]
-    return [tensor for part in output for tensor in _flat(part)]
 
 
 def _checked_threads(count: Any) -> int:

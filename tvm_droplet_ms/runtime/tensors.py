@@ -118,6 +118,20 @@ def check_changeable(value: Any, name: str) -> None:
     )
 
 
+def tensor_from(array: np.ndarray) -> Any:
+    """A copy of an array as a tensor in aligned memory of its own."""
+    tensor = _allocate(array.shape, array.dtype.name)
+    array_of(tensor)[...] = array
+    return tensor
+
+
+def flat(output: Any) -> list[Any]:
+    """The tensors of nested tuples of outputs, in order."""
+    if hasattr(output, "dtype"):
+        return [output]
+    return [tensor for part in output for tensor in flat(part)]
+
+
 def array_of(tensor: Any) -> np.ndarray:
     """A tensor as an array of the same memory."""
     return converter(str(tensor.dtype))(tensor)

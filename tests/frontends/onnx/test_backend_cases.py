@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from tvm_droplet_ms.frontends.onnx.inputs import true_inputs  # noqa: E402
+from tvm_droplet_ms.frontends.onnx.order import true_inputs  # noqa: E402
 from tvm_droplet_ms.frontends.onnx.simplify import simplify_onnx  # noqa: E402
 
 EVERY = 40

@@ -17,10 +17,9 @@ from ...model.decoding.in_place import copied, give_away
 from ...session.errors import ModelError, first_line
 from ..extents import DeclaredInput, fits
 from ..imported import listed
-from .inputs import deciding_inputs, true_inputs
 from .operators.nodes.contrib.grouped_attention import SHARES_PAST
 from .operators.operands import UnknownExtent, UnsupportedNode, WrongExtent
-from .order import named
+from .order import deciding_inputs, named, true_inputs
 
 DECIDED = ("If", "Loop", "Scan")
 """Operators that may be removed once a value that they depend on is known."""

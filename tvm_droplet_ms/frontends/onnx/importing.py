@@ -29,10 +29,10 @@ from .given_inputs import (
     refusal,
     share_pasts,
 )
-from .inputs import true_inputs
 from .mapped import load_others, mapped_weights, read_light
 from .operators.importer import more_operators
 from .operators.nodes.contrib.packed_weights import rounds_to_bytes, with_exact_others
+from .order import true_inputs
 from .reference import first_different_node, onnx_runtime
 from .simplify import bound_in_order, simplify_onnx, without_zip_maps
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sort the nodes of ONNX graphs in topological order.
+"""The order of the nodes of ONNX graphs, and the inputs that values depend on.
 
-ONNX requires that order. Some tools write files without it, and ONNX Runtime loads them.
+ONNX requires a topological order. Some tools write files without it, and ONNX Runtime loads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+
+_NO_SOURCE = {
+    *("Shape", "Size"),
+    *("Compress", "NonMaxSuppression", "NonZero", "Unique"),
+}
+"""Operators whose result depends on no input value, or whose extents depend on data."""
+
+_INTEGERS = (6, 7)
+"""INT32 and INT64 of ``TensorProto``."""
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
@@ -126,3 +136,38 @@ def named(node: NodeProto) -> str:
     domain = "" if is_standard(node) else f"{node.domain}."
     name = node.name or next(iter(node.output), "")
     return f"the node {name!r} ({domain}{node.op_type})"
+
+
+def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
+    """List the inputs of a model that are not weights.
+
+    Before format version 4, a model lists its weights among its inputs. Returns the inputs without
+    an initializer of the same name.
+    """
+    return _no_weights(model.graph)
+
+
+def _no_weights(graph: GraphProto) -> list[ValueInfoProto]:
+    weights = {tensor.name for tensor in graph.initializer}
+    weights |= {tensor.values.name for tensor in graph.sparse_initializer}
+    return [value for value in graph.input if value.name not in weights]
+
+
+def deciding_inputs(graph: GraphProto, values: Iterable[str]) -> list[str]:
+    """List the inputs that may be lengths or shapes, and that some values depend on.
+
+    ``graph``: a graph whose nodes are in order. ``values``: names of values. Returns the names of
+    integer inputs with at most one axis, in the graph's order.
+    """
+    wanted = set(values)
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output) and node.op_type not in _NO_SOURCE:
+            wanted |= reads(node)
+    return [
+        value.name for value in _no_weights(graph) if value.name in wanted and _may_be_length(value)
+    ]
+
+
+def _may_be_length(value: ValueInfoProto) -> bool:
+    kind = value.type.tensor_type
+    return kind.elem_type in _INTEGERS and len(kind.shape.dim) <= 1

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from ...session.errors import first_line
 from .folding import fold_constants
 from .halves import half_types, to_float32
-from .inputs import bind_inputs
 from .mapped import array_of_tensor
 from .opset import OLDEST, with_new_opset
-from .order import reads, sort_nodes
+from .order import all_graphs, reads, sort_nodes, true_inputs
 
 Array = np.ndarray[Any, Any]
 
@@ -73,9 +72,56 @@ def bound_in_order(
     which become initializers. Returns a copy. Raises ``ValueError`` if the nodes of the model have
     no order.
     """
-    bound = bind_inputs(model, shapes, constants)
+    bound = _bind_inputs(model, shapes, constants)
     sort_nodes(bound)
     return bound
+
+
+def _bind_inputs(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Array]
+) -> ModelProto:
+    """Return a copy of a model with bound input shapes and constant inputs.
+
+    ``model`` is not changed. ``shapes``: the shapes of inputs by name. ``constants``: the values of
+    inputs by name, in the inputs' types; these inputs become initializers. Returns the copy. It
+    states shapes only for its inputs: shapes stated for open extents may be wrong.
+    """
+    copy = deepcopy(model)
+    graph = copy.graph
+    kept = [value for value in true_inputs(copy) if value.name not in constants]
+    for value in kept:
+        if value.name in shapes:
+            shape = value.type.tensor_type.shape
+            del shape.dim[:]
+            # Set the shape even without extents: a scalar has an empty shape.
+            value.type.tensor_type.shape.SetInParent()
+            for extent in shapes[value.name]:
+                shape.dim.add().dim_value = int(extent)
+    del graph.input[:]
+    graph.input.extend(kept)
+    for each in all_graphs(graph):
+        each.initializer.extend(map(_dense, each.sparse_initializer))
+        del each.sparse_initializer[:]
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in constants.items()
+    )
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    keep = [value for value in graph.value_info if not value.type.HasField("tensor_type")]
+    del graph.value_info[:]
+    graph.value_info.extend(keep)
+    return copy
+
+
+def _dense(tensor: SparseTensorProto) -> TensorProto:
+    """A sparse initializer as a dense one."""
+    values, places = map(onnx.numpy_helper.to_array, (tensor.values, tensor.indices))
+    whole = np.zeros(tuple(tensor.dims), values.dtype)
+    # Indices are positions in the flat tensor, or one index per axis.
+    flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), whole.shape)
+    whole.reshape(-1)[flat] = values
+    return onnx.numpy_helper.from_array(whole, tensor.values.name)
 
 
 def _attempt(

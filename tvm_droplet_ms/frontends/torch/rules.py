@@ -84,20 +84,21 @@ def _attention(
     mask: Any = None,
     dropout: float = 0.0,
     is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> Any:
     """Compute attention; rows where everything is masked give zero.
+
+    ``options``: PyTorch's ``scale`` and ``enable_gqa``.
 
     PyTorch's own rule finds such rows in the scores. This rule finds them in the mask, which is
     smaller and often constant. The strides of PyTorch's rule also fit only batches of one.
     """
     if dropout > 0.0:
         return NotImplemented
-    if enable_gqa:
+    if options.get("enable_gqa", False):
         repeats = query.shape[-3] // key.shape[-3]
         key, value = (each.repeat_interleave(repeats, -3) for each in (key, value))
+    scale = options.get("scale")
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.mT
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()

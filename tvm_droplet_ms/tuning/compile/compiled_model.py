@@ -11,24 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 import tvm
 from tvm import relax
 
 from ...compat.quiet import without_lines
 from ...frontends.imported import Arrays
-from ...model.bindings import NUMPY_TYPES
 from ...runtime.library_file import LibraryFile
 from ...runtime.library_info import LibraryInfo, append_info
+from ...runtime.tensors import array_of, flat, tensor_from
 from ...session.archive import replacing
 from .linked_model import LinkedModel
-
-_ALIGNMENT = 64
-"""The alignment in bytes that the kernels expect of tensors."""
-
-_SHARED_TYPES = {np.dtype(name) for name in NUMPY_TYPES}
-"""Array types that TVM can share as tensors."""
 
 _BUILTIN = "vm.builtin."
 """The name prefix of the virtual machine's own functions."""
@@ -103,7 +96,8 @@ class CompiledModel:
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> Arrays:
         """Run the model; nested tuples of outputs are flattened."""
-        return _arrays(self._main(*_tensors(inputs)))
+        # The tensors themselves may be inputs, or constants.
+        return [array_of(tensor).copy() for tensor in flat(self._main(*_tensors(inputs)))]
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Callable[[], float]:
         """Return a function that runs the model once on these inputs and returns the seconds."""
@@ -127,7 +121,7 @@ class CompiledModel:
         tensors = _tensors(inputs)
         sources = {tensor.data_ptr(): place for place, tensor in enumerate(tensors)}
         # The first outputs are kept, so that their memory is not used again.
-        first, second = (flat_tensors(self._main(*tensors)) for _ in range(2))
+        first, second = (flat(self._main(*tensors)) for _ in range(2))
         aliases: list[tuple[int, int | None]] = []
         seen: set[int] = set()
         for place, (one, other) in enumerate(zip(first, second, strict=True)):
@@ -191,31 +185,4 @@ class CompiledModel:
 
 
 def _tensors(inputs: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-    return [_tensor(np.asarray(array)) for array in inputs]
-
-
-def _tensor(array: np.ndarray) -> tvm.runtime.Tensor:
-    """Copy an array to a tensor in at least 2 us; ``tvm.runtime.tensor`` takes at least 30 us."""
-    if array.dtype not in _SHARED_TYPES or not array.size:
-        # ``np.ascontiguousarray`` would turn a scalar into an array of one element.
-        return tvm.runtime.tensor(np.asarray(array, order="C"))
-    raw = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
-    start = -tvm_ffi.from_dlpack(raw).data_ptr() % _ALIGNMENT
-    copied: np.ndarray = np.ndarray(array.shape, array.dtype, raw, start)
-    copied[...] = array
-    return tvm_ffi.from_dlpack(copied)
-
-
-def flat_tensors(output: Any) -> list[tvm.runtime.Tensor]:
-    """The tensors of nested tuples of outputs, in order."""
-    if isinstance(output, tvm.runtime.Tensor):
-        return [output]
-    return [tensor for part in output for tensor in flat_tensors(part)]
-
-
-def _arrays(output: Any) -> Arrays:
-    # ``Tensor.numpy`` takes 14 us. The tensor itself may be an input, or a constant.
-    return [
-        np.from_dlpack(tensor).copy() if tensor.dtype in NUMPY_TYPES else tensor.numpy()
-        for tensor in flat_tensors(output)
-    ]
+    return [tensor_from(np.asarray(array)) for array in inputs]

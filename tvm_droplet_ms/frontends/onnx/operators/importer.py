@@ -17,11 +17,15 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from ....compat.patch import Patch
 from ....model.bindings import NUMPY_TYPES
 from ....session.errors import last_line
-from ..inputs import deciding_inputs
 from ..mapped import array_of_tensor, is_mapped
-from ..order import reads
+from ..order import deciding_inputs, reads
 from .folding import as_array, expand_function, fold_node, is_better_expanded
-from .nodes.table import OTHER_DOMAINS
+from .nodes import arithmetic, detection, pooling, quantized, resize, shapes, signal
+from .nodes.classical import DOMAIN as CLASSICAL
+from .nodes.classical import scores, trees, vectors
+from .nodes.contrib import DOMAIN as CONTRIB
+from .nodes.contrib import attention, fused, grouped_attention, packed_weights
+from .nodes.recurrence import converters
 from .operands import (
     StringValues,
     UnknownExtent,
@@ -32,8 +36,17 @@ from .operands import (
     standard,
 )
 
-_DOMAINS = ("", "ai.onnx", *OTHER_DOMAINS)
+_OTHER_DOMAINS = (CLASSICAL, CONTRIB)
+"""The domains of supported operators that are not ONNX's standard ones."""
+
+_DOMAINS = ("", "ai.onnx", *_OTHER_DOMAINS)
 """The domains of supported operators."""
+
+MODULES = (
+    *(arithmetic, detection, pooling, quantized, resize, shapes, signal),
+    *(scores, trees, vectors, attention, fused, grouped_attention, packed_weights, converters),
+)
+"""All converters of this package: the modules fill the registry when they are imported."""
 
 _OF_ONNX_RUNTIME = {
     *("Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization")
@@ -174,14 +187,14 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc, name-defi
 
     def _is_known(self, node: Any) -> bool:
         """True if a node has a converter. Some of TVM's are only for ONNX Runtime."""
-        if node.domain in OTHER_DOMAINS and converter_of(node.op_type, node.domain):
+        if node.domain in _OTHER_DOMAINS and converter_of(node.op_type, node.domain):
             return True
         if node.op_type in _OF_ONNX_RUNTIME and node.domain != "com.microsoft":
             return False
         return converter_of(node.op_type) is not None or has_tvms(node.op_type)
 
     def _converted(self, node: Any, inputs: Any, attributes: dict[str, Any]) -> Any:
-        own = converter_of(node.op_type, node.domain) if node.domain in OTHER_DOMAINS else None
+        own = converter_of(node.op_type, node.domain) if node.domain in _OTHER_DOMAINS else None
         if own is not None:
             result = own(self.bb, inputs, attributes)
         elif self._is_known(node):
