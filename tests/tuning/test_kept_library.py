@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tvm.target import Target
-from tvm_droplet_ms.tuning import model_tuning
-from tvm_droplet_ms.tuning.model_tuning import ModelTuning
+from tvm_droplet_ms.tuning import kept_library
+from tvm_droplet_ms.tuning.kept_library import KeptLibrary
 from tvm_droplet_ms.tuning.run_context import RunContext
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -41,12 +41,12 @@ def test_a_faster_one_stays(lost, kept_secs, is_right, expected, tmp_path, monke
     if kept_secs is not None:
         library.write_text("earlier")
     earlier = Executable("earlier", kept_secs)
-    monkeypatch.setattr(model_tuning.CompiledModel, "load", lambda path: earlier)
-    run = ModelTuning.__new__(ModelTuning)
-    run._context, run._shape, run._library = RunContext(TARGET, 1, tmp_path), None, library
+    monkeypatch.setattr(kept_library.CompiledModel, "load", lambda path: earlier)
+    run = KeptLibrary.__new__(KeptLibrary)
+    run._context, run._shape, run.path = RunContext(TARGET, 1, tmp_path), None, library
     run._agreement = SimpleNamespace(agrees=lambda one: is_right)
     run._info = lambda one: one.name
-    run._latency = lambda one, runs: SimpleNamespace(median=one.secs)
-    run._keep(Executable("new", 2.0), SimpleNamespace(lost=lost))
+    run.latency = lambda one, runs: SimpleNamespace(median=one.secs)
+    run.keep(Executable("new", 2.0), SimpleNamespace(lost=lost))
     assert library.read_text() == expected
     assert any("dense" in note for note in run._context.notes) == (expected == "earlier")

@@ -25,7 +25,7 @@ from tvm_droplet_ms.tuning.kernel_table import begun_kernels
 from tvm_droplet_ms.tuning.picks.picks import FirstPick, FirstPicks
 from tvm_droplet_ms.tuning.result import KernelRow, Latency, TuneResult
 from tvm_droplet_ms.tuning.run_context import RunObserver
-from tvm_droplet_ms.tuning.several_shapes.shapes_result import ShapesResult
+from tvm_droplet_ms.tuning.tune_shapes import ShapesResult
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes that rewrite the bindings of a Relax function, one after the other."""
+"""Passes that rewrite the bindings, calls or constants of Relax functions."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -9,7 +9,7 @@ import tvm_ffi
 
 import tvm
 from tvm import relax
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 
 from .bindings import Bindings, Expr, Var, operator_name, users_of, values_of
 
@@ -137,3 +137,23 @@ class _CallMutator(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         return self._replace(self, super().visit_call_(call))
+
+
+def replace_constants(mod: IRModule, replace: Callable[[GenericConst], GenericConst]) -> IRModule:
+    """Return a module with other constants in its Relax functions."""
+    mutator = _ConstantMutator(replace)
+    changed = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            changed.update_func(variable, mutator.visit_expr(function))
+    return changed
+
+
+@relax.expr_functor.mutator
+class _ConstantMutator(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, replace: Callable[[GenericConst], GenericConst]) -> None:
+        super().__init__()
+        self._replace = replace
+
+    def visit_generic_const_(self, op: GenericConst) -> GenericConst:
+        return self._replace(op)

@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from .bindings import Expr, bits_of
+from .rewriting import replace_constants
 
 _FIRST_BYTES = 1024
 """Number of leading bytes to compare before whole constants are compared."""
@@ -28,18 +29,9 @@ def share_constants() -> tvm.transform.Pass:
     """
 
     def run(mod: IRModule, _context: tvm.transform.PassContext) -> IRModule:
-        functions = {
-            variable: function
-            for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function)
-        }
-        firsts = _firsts([c for f in functions.values() for c in _constants(f)])
-        if not firsts:
-            return mod
-        sharer, changed = _Sharer(firsts), IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-        for variable, function in functions.items():
-            changed.update_func(variable, sharer.visit_expr(function))
-        return changed
+        functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+        firsts = _firsts([c for function in functions for c in _constants(function)])
+        return replace_constants(mod, lambda op: firsts.get(op, op)) if firsts else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="ShareConstants")
 
@@ -71,13 +63,3 @@ def _firsts(constants: list[GenericConst]) -> dict[GenericConst, GenericConst]:
         else:
             firsts[constant] = first
     return firsts
-
-
-@relax.expr_functor.mutator
-class _Sharer(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, firsts: dict[GenericConst, GenericConst]) -> None:
-        super().__init__()
-        self._firsts = firsts
-
-    def visit_generic_const_(self, op: GenericConst) -> GenericConst:
-        return self._firsts.get(op, op)

@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """One way for a model: prepare, lower, pick, search, choose in the model, check, export."""
 
-import json
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
-
-import numpy as np
 
 from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback
 
 from ..frontends.imported import ImportedModel
 from ..model.half_products import served_note
 from ..model.kernels.lowering_passes import register_schedule_rules
-from ..runtime.library_info import LibraryInfo
 from ..search_strategy.stopping import Stop
 from ..session.database import open_database
 from ..session.errors import RoundingError, TooLateError, last_line
 from ..session.records import mend_torn_end
 from ..session.stop import StopRequest
-from ..session.work_dir import EXECUTABLE
 from .agreement import Agreement, Executable
 from .budget.ending import (
     CHOICE_SHARE,
@@ -35,16 +29,16 @@ from .budget.ending import (
 from .check.output_check import OutputCheck
 from .choices import ROUNDS, faster_inside, with_winograd
 from .compile.compiled_model import CompiledModel
-from .compile.description import describe
 from .graph_passes import graph_passes
 from .held_model import what_is_kept
+from .kept_library import KeptLibrary
 from .kernel.machine import write_machine
-from .kernel_table import begun_kernels, kernel_rows, schedules_as_python, task_secs
+from .kernel_table import begun_kernels, task_secs
 from .kernel_tuner import KernelTuner
 from .model_kernels import ModelKernels
 from .result import KernelRow, Latency, TuneResult, shapes_of
 from .run_context import RunContext, RunObserver
-from .schedules import MOST, keep_choice, keep_schedules
+from .schedules import MOST, keep_choice
 from .several_shapes.joined_model import OneShape
 
 logger = logging.getLogger(__name__)
@@ -130,10 +124,7 @@ class ModelTuning:
         self._imported, self._check = model.imported, model.check
         self._context = context = replace(model.context, observer=observer)
         self._exact, self._halves = options.exact, options.halves
-        self._shape = shape
         self._layouts = None if shape is None else shape.layouts
-        self._described: LibraryInfo | None = None
-        self._library = context.directory / (EXECUTABLE if shape is None else shape.executable)
         register_schedule_rules()
         for name in mend_torn_end(context.directory):
             context.note(f"the torn last line of {name}, as a killed run leaves it, is cut off")
@@ -150,6 +141,9 @@ class ModelTuning:
             self._layouts,
             is_rounded=options.halves,
         )
+        self._library = KeptLibrary(
+            model.imported, model.check, self._tuner, self._agreement, shape
+        )
 
     def run(self, stop: StopRequest, trials: int | None) -> TuneResult:
         """Build a first executable, tune its kernels, build the final one, and describe it.
@@ -163,7 +157,7 @@ class ModelTuning:
             made = self._first(stop)
             plan = self._write_first(made, stop)
             measured_picks = self._measure_picks(made, plan, stop, trials)
-            self._agreement.shed(made, self._library)
+            self._agreement.shed(made, self._library.path)
             unmeasured = "trials" if trials == 0 else "nothing to measure"
             if plan.tuning.is_due:
                 unmeasured = "interrupt" if plan.tuning.is_asked else "time"
@@ -174,8 +168,8 @@ class ModelTuning:
             if self._tuner.trials or measured_picks or chosen is not made.kernels:
                 chosen = self._write_last(made, chosen, choice, plan, stop)
             runs = timed_runs(plan.run_secs, stop.left)
-            self._agreement.shed(made, self._library)
-            return self._describe(chosen, runs, self._tuner.why_ended or unmeasured)
+            self._agreement.shed(made, self._library.path)
+            return self._library.result(chosen, runs, self._tuner.why_ended or unmeasured)
         finally:
             self._tuner.close()
 
@@ -194,8 +188,8 @@ class ModelTuning:
         """
         if self._halves:
             self._context.note(served_note(made.graph))
-        export_secs = self._keep(made.compiled, made.kernels)
-        run_secs = self._latency(made.compiled, 1).median
+        export_secs = self._library.keep(made.compiled, made.kernels)
+        run_secs = self._library.latency(made.compiled, 1).median
         logger.info("first executable: %.4g ms", 1e3 * run_secs)
         if stop.over and not stop.is_asked:
             self._context.note(late_note(stop.over))
@@ -224,9 +218,9 @@ class ModelTuning:
         with self._context.phases("check"):
             runs = timed_runs(plan.run_secs, 0.0)
             if runs > 1:
-                latency = self._latency(made.compiled, runs)
+                latency = self._library.latency(made.compiled, runs)
             found = made.compiled.kernel_secs(self._check.inputs[0], runs)
-        rows = self._rows(kernels, found)
+        rows = self._library.rows(kernels, found)
         self._tell_first(latency, rows)
         build_secs = max(LEAST_BUILD_SECS, made.build_secs / len(kernels.tasks))
         count = self._tuner.measure_picks(kernels, task_secs(kernels, found), stop, build_secs)
@@ -273,7 +267,7 @@ class ModelTuning:
                 self._layouts.choose(chosen)
             chosen, last = self._agreement.last(chosen, made.kernels, made.compiled, stop)
             if last is not made.compiled:
-                self._keep(last, chosen)
+                self._library.keep(last, chosen)
             if chosen is not made.kernels:
                 self._context.note(choice)
             if plan.may_choose and not stop.is_due:
@@ -293,87 +287,9 @@ class ModelTuning:
             self._context.note(f"{last_line(error)}; schedules were not compared inside the model")
             return
         if faster is not None and self._agreement.agrees(faster[0]):
-            self._keep(faster[0], kernels)
+            self._library.keep(faster[0], kernels)
             kernels.preferred.update(faster[1])
             keep_choice(self._context.directory, faster[1])
-
-    def _keep(self, compiled: CompiledModel, kernels: ModelKernels) -> float:
-        """Write the executable of the work directory; return the seconds taken."""
-        start = time.monotonic()
-        kept = self._faster_kept(compiled) if kernels.lost else None
-        if kept is not None:
-            # The library of an earlier version may lack the description.
-            kept.export(self._library, self._info(kept))
-            note = (
-                f"{self._library} stays as it was written before and is faster: schedules of "
-                f"{', '.join(sorted(kernels.lost))} could not be compiled in time"
-            )
-            if note not in self._context.notes:
-                self._context.note(note)
-            return time.monotonic() - start
-        with self._context.phases("export"):
-            compiled.export(self._library, self._info(compiled))
-            if self._shape is not None and compiled.linked is not None:
-                self._shape.keep(compiled.linked)
-        return time.monotonic() - start
-
-    def _faster_kept(self, compiled: CompiledModel) -> CompiledModel | None:
-        """The executable of the work directory, if it is right and faster."""
-        if self._shape is not None or not self._library.exists():
-            return None
-        # A file of another version of TVM may not load.
-        try:
-            kept = CompiledModel.load(self._library)
-        except Exception as error:
-            logger.info("%s does not load: %s", self._library, last_line(error))
-            return None
-        if not self._agreement.agrees(kept):
-            return None
-        is_faster = self._latency(kept, 3).median < self._latency(compiled, 3).median
-        return kept if is_faster else None
-
-    def _describe(self, kernels: ModelKernels, runs: int, why_ended: str) -> TuneResult:
-        """Check and time the written executable."""
-        inputs = self._check.inputs[0]
-        with self._context.phases("export"):
-            last = CompiledModel.load(self._library)
-        with self._context.phases("check"):
-            deviation = self._check.require(last, self._library, "written")
-            for output, steps in self._check.steps_off(last).items():
-                self._context.note(
-                    f"output {output} is quantized: {np.count_nonzero(steps)} of {steps.size} "
-                    f"elements differ from those of {self._check.reference.name}, by at most "
-                    f"{int(steps.max(initial=0))} steps"
-                )
-            rows = self._rows(kernels, last.kernel_secs(inputs, min(5, runs)))
-            latency = self._latency(last, runs)
-        result = TuneResult(
-            compiled=last,
-            inputs=self._imported.inputs,
-            target=self._context.target,
-            threads=self._context.threads,
-            latency=latency,
-            deviation=deviation,
-            check=self._check,
-            kernels=rows,
-            trials=self._tuner.trials,
-            why_ended=why_ended,
-            failures=dict(self._context.observer.failures),
-            schedules=schedules_as_python(kernels),
-            secs_of=dict(self._context.phases.secs),
-            work_dir=self._context.directory,
-            info=self._info(last),
-            notes=tuple(self._context.notes),
-        )
-        self._context.observer.tell("result", json.loads(result.as_json()))
-        keep_schedules(self._context.directory, result.schedules)
-        return result
-
-    def _rows(
-        self, kernels: ModelKernels, secs: Mapping[str, Sequence[float]]
-    ) -> tuple[KernelRow, ...]:
-        """Describe the kernels by the times of their functions in the model."""
-        return kernel_rows(kernels, secs, self._database, self._context.target, self._tuner.rates)
 
     def _tell_first(self, latency: Latency, rows: Sequence[KernelRow]) -> None:
         """Record the times of the first executable as an event of the run."""
@@ -383,17 +299,3 @@ class ModelTuning:
             "kernels": [asdict(row) for row in rows],
         }
         self._context.observer.tell("first", content)
-
-    def _info(self, compiled: CompiledModel) -> LibraryInfo:
-        """The description of the library: the same for each executable of the model."""
-        if self._described is None:
-            inputs, context = self._check.inputs[0], self._context
-            self._described = describe(
-                compiled, self._imported, inputs, context.target, context.threads
-            )
-        return self._described
-
-    def _latency(self, compiled: CompiledModel, runs: int) -> Latency:
-        timer = compiled.timer(self._check.inputs[0])
-        timer()
-        return Latency(tuple(timer() for _ in range(runs)))

@@ -27,6 +27,7 @@ from tvm.target import Target
 from tvm.tirx import PrimFunc
 
 from ...model.bindings import array_of
+from ...model.rewriting import replace_constants
 
 logger = logging.getLogger(__name__)
 
@@ -61,29 +62,20 @@ class FormatError(Exception):
 
 def with_marks(mod: IRModule) -> tuple[IRModule, Marks]:
     """Replace a lowered module's constants with short marks; return also the tensors by mark."""
-    marker = _Marker()
-    marked = IRModule(dict(mod.functions_items()), attrs=mod.attrs)
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            marked.update_func(variable, marker.visit_expr(function))
-    return marked, {mark.tobytes(): tensor for mark, tensor in marker.marks.values()}
+    marks: dict[int, tuple[np.ndarray, Tensor]] = {}
 
-
-@relax.expr_functor.mutator
-class _Marker(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks: dict[int, tuple[np.ndarray, Tensor]] = {}
-
-    def visit_generic_const_(self, op: GenericConst) -> GenericConst:
+    def marked(op: GenericConst) -> GenericConst:
         array = array_of(op)
         if array is None or array.nbytes < LEAST_BYTES:
             return op
         # TVM serializes a constant with several uses once.
-        known = self.marks.get(array.ctypes.data)
-        mark = known[0] if known else np.frombuffer(f"mark {len(self.marks):11}".encode(), "uint8")
-        self.marks[array.ctypes.data] = mark, op.value
+        known = marks.get(array.ctypes.data)
+        mark = known[0] if known else np.frombuffer(f"mark {len(marks):11}".encode(), "uint8")
+        marks[array.ctypes.data] = mark, op.value
         return GenericConst(tvm.runtime.tensor(mark), op.ty)
+
+    changed = replace_constants(mod, marked)
+    return changed, {mark.tobytes(): tensor for mark, tensor in marks.values()}
 
 
 def serialized(module: tvm.runtime.Module, marks: Mapping[bytes, Tensor]) -> list[memoryview]:
