@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Known decisions of other models are kept, and refitted to new tasks."""
 
-import numpy as np
 import pytest
+from conformance.driving import FixedModel
 
 from tvm import te
 from tvm.ir import IRModule
-from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.testing import te_workload
 from tvm.target import Target
@@ -121,54 +119,43 @@ def test_nearest_of_known_schedules_come_first_and_keep_inner_tiles():
 pytestmark = pytest.mark.usefixtures("fast_contexts")
 
 
-@derived_object
-class Recording(PyCostModel):
-    """Remembers what it is asked about, and predicts 1 for a wanted module and 0 for others."""
+def recording(seen, wanted=()):
+    """A cost model that adds modules to ``seen``, and predicts 1 for a wanted one, 0 for others."""
 
-    def __init__(self, wanted=()):
-        super().__init__()
-        self.seen, self.wanted = set(), set(wanted)
+    def score(candidate):
+        seen.add(text := str(candidate.sch.mod))
+        return float(text in wanted)
 
-    def load(self, path):
-        raise NotImplementedError
-
-    def save(self, path):
-        raise NotImplementedError
-
-    def update(self, context, candidates, results):
-        """Learns nothing."""
-
-    def predict(self, context, candidates):
-        texts = [str(candidate.sch.mod) for candidate in candidates]
-        self.seen.update(texts)
-        return np.array([float(text in self.wanted) for text in texts])
+    return FixedModel(score)
 
 
-def test_pick_is_a_known_schedule_where_the_model_prefers_it(tmp_path):
+@pytest.fixture
+def known(tmp_path):
+    """A kernel, a file with a known schedule, and the kernel's points nearest to it, first best."""
     mod = matmul(128, 64, 16)
     donor = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
     path = tmp_path / "known.jsonl"
     write_schedules(path, [donor])
     spaces = EncodedSpaces([schedule.trace for schedule in schedules_of(mod)])
-    points = nearest_points([donor], spaces, 16)
-    random_only, asked = Recording(), Recording()
+    return mod, path, nearest_points([donor], spaces, 16)
+
+
+def test_pick_is_a_known_schedule_where_the_model_prefers_it(known):
+    mod, path, points = known
+    random_only, asked = set(), set()
     without = PickRequest(mod, TARGET, 4, 0, known=None)
     request = PickRequest(mod, TARGET, 4, 0, known=path)
-    assert not set(points) & set(sample_pick(without, random_only).points)
-    sample_pick(request, asked)
-    added = asked.seen - random_only.seen
+    assert not set(points) & set(sample_pick(without, recording(random_only)).points)
+    sample_pick(request, recording(asked))
+    added = asked - random_only
     assert len(added) == len(points)
-    assert sample_pick(request, Recording(added)).points[0] in points
+    assert sample_pick(request, recording(set(), added)).points[0] in points
 
 
-def test_without_a_model_the_nearest_known_schedule_is_picked(tmp_path):
-    mod = matmul(128, 64, 16)
-    donor = TunedTask.from_trace(schedules_of(matmul(64, 64, 16))[0].trace)
-    path = tmp_path / "known.jsonl"
-    write_schedules(path, [donor])
-    spaces = EncodedSpaces([schedule.trace for schedule in schedules_of(mod)])
+def test_without_a_model_the_nearest_known_schedule_is_picked(known):
+    mod, path, points = known
     request = PickRequest(mod, TARGET, 1, 0, known=path)
-    assert sample_pick(request, None).points == tuple(nearest_points([donor], spaces, 1))
+    assert sample_pick(request, None).points == tuple(points[:1])
 
 
 def test_missing_file_is_named(tmp_path):
