@@ -62,7 +62,7 @@ def tuned(tmp_path_factory):
             network("Softmax", axis=-1),
             dims=[{"rows": 2}, {"rows": 32}, {"rows": 8}],
             shares=[1, 2, 1],
-            trials=48,
+            trials=24,
             time_budget_s=600,
             progress=None,
             work_dir=tmp_path_factory.mktemp("shapes"),
