@@ -170,6 +170,40 @@ def test_a_bundle_runs_in_cpp(bundle: Path, tmp_path: Path) -> None:
     assert "tuned for a CPU with quantum, which this one lacks" in refused.stderr
 
 
+@pytest.mark.skipif(
+    shutil.which("g++") is None or os.geteuid() != 0, reason="needs g++, and root for chroot"
+)
+def test_the_cpp_program_of_a_bundle_runs_in_an_empty_root(bundle: Path, tmp_path: Path) -> None:
+    """The root holds the bundle, the program, the C library, and the C++ runtime libraries."""
+    root = tmp_path / "root"
+    shutil.copytree(bundle, root / "served")
+    command = ["g++", "-O1", "-std=c++17", f"-I{bundle}", f"-I{bundle}/include"]
+    command += [str(bundle / "main.cc"), "-o", str(root / "served/main"), "-Wl,--no-as-needed"]
+    command += [f"-L{bundle}/lib", "-ltvm_runtime", "-ltvm_ffi", "-Wl,-rpath,/served/lib"]
+    subprocess.run(command, check=True)
+    listed = subprocess.run(
+        ["ldd", str(bundle / "lib/libtvm_runtime.so")], capture_output=True, text=True, check=True
+    )
+    # In glibc since 2.34, libdl and libpthread are empty: the C library has their functions.
+    of_libc = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "ld-linux")
+    allowed = (*of_libc, "libstdc++.so", "libgcc_s.so")
+    for word in listed.stdout.split():
+        if word.startswith("/") and Path(word).name.startswith(allowed):
+            copy = root / word[1:]
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(word, copy)
+
+    def enter() -> None:
+        os.chroot(root)
+        os.chdir("/served")
+
+    done = subprocess.run(
+        ["/served/main", "1x16"], preexec_fn=enter, env={}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "8 numbers, the first is 0\n"
+
+
 def test_bundle_refuses_other_files_and_full_directories(bundle: Path, tmp_path, capsys) -> None:
     (tmp_path / "text.so").write_text("text")
     for model, out, message in (
