@@ -152,7 +152,7 @@ class _Graph:
         bound = _bound_module(self._module, inputs, self._free)
         with torch.no_grad():
             program = torch.export.export(bound, tuple(free), strict=False)
-            program = program.run_decompositions({})
+            program = program.run_decompositions(_decompositions())
         if changed := _changed(program):
             raise ModelError(f"it changes {changed}")
         session = _session(program, self._options)
@@ -246,6 +246,56 @@ def _bound_module(module: Any, inputs: Sequence[Any], free: Sequence[int]) -> An
             )
 
     return Bound().eval()
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """What PyTorch's fused operators, which TVM's importer lacks, do in terms of plain ones."""
+    import torch
+
+    fused = torch.ops.aten._transformer_encoder_layer_fwd.default
+    return {fused: _encoder_layer}
+
+
+def _encoder_layer(
+    src: Any,
+    width: int,
+    heads: int,
+    *rest: Any,
+    mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
+    """The operator that ``nn.TransformerEncoderLayer`` calls in ``eval`` mode, without a mask.
+
+    ``rest``: the weights of attention, the options, and the other weights.
+    """
+    import torch
+    from torch.nn import functional
+
+    qkv_weight, qkv_bias, weight, bias, is_gelu, norm_first, eps, *rest = rest
+    norms, (up, up_bias, down, down_bias, *masks) = (rest[:2], rest[2:4]), rest[4:]
+    if mask is not None or mask_type is not None or any(each is not None for each in masks):
+        return NotImplemented
+    activation = functional.gelu if is_gelu else functional.relu
+
+    def attend(x: Any) -> Any:
+        parts = functional.linear(x, qkv_weight, qkv_bias).chunk(3, -1)
+        query, key, value = (
+            part.unflatten(-1, (heads, width // heads)).transpose(1, 2) for part in parts
+        )
+        found = functional.scaled_dot_product_attention(query, key, value)
+        # A copy: whether a view is possible depends on the implementation of attention.
+        joined = found.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(2)
+        return functional.linear(joined, weight, bias)
+
+    def feed(x: Any) -> Any:
+        return functional.linear(activation(functional.linear(x, up, up_bias)), down, down_bias)
+
+    for branch, (scale, shift) in zip((attend, feed), norms, strict=True):
+        if norm_first:
+            src = src + branch(functional.layer_norm(src, (width,), scale, shift, eps))
+        else:
+            src = functional.layer_norm(src + branch(src), (width,), scale, shift, eps)
+    return src
 
 
 def _output_strides(program: Any) -> list[tuple[int, ...]]:
