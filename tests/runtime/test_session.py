@@ -9,6 +9,9 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
 import pytest
 
 import tvm
@@ -18,6 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm.target import Target
+from tvm_droplet_ms import tune
 from tvm_droplet_ms.frontends.imported import ImportedModel, InputSpec
 from tvm_droplet_ms.runtime import InferenceSession, SessionError
 from tvm_droplet_ms.tuning.compile.compiled_model import CompiledModel
@@ -207,6 +211,40 @@ def test_branches_may_return_an_input(tmp_path: Path) -> None:
     (same,) = session([np.array(True), x])
     np.testing.assert_array_equal(same, x)
     assert not np.shares_memory(same, x)
+
+
+def test_the_number_of_selected_boxes_is_open(tmp_path: Path) -> None:
+    """It depends on the boxes: the description has no extent, and a bound array must fit."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    values = {"most": np.array([3]), "overlap": np.array([0.5], "float32")}
+    graph = helper.make_graph(
+        [helper.make_node("NonMaxSuppression", ["boxes", "scores", *values], ["chosen"])],
+        "boxes",
+        [
+            helper.make_tensor_value_info("boxes", kinds.FLOAT, [1, 4, 4]),
+            helper.make_tensor_value_info("scores", kinds.FLOAT, [1, 1, 4]),
+        ],
+        [helper.make_tensor_value_info("chosen", kinds.INT64, [None, 3])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
+    )
+    path = tmp_path / "boxes.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    result = tune(path, trials=0, work_dir=tmp_path / "logs", progress=None)
+    library = tmp_path / "boxes.so"
+    result.export(library)
+    session = InferenceSession(library)
+    assert session.get_outputs()[0].shape == [None, None]
+    scores = np.ones((1, 1, 4), "float32")
+    apart = np.arange(4, dtype="float32")[None, :, None] * 2 + np.array([0, 0, 1, 1], "float32")
+    for boxes, count in ((apart, 3), (np.tile(apart[:, :1], (1, 4, 1)), 1)):
+        (chosen,) = session.run(None, {"boxes": boxes, "scores": scores})
+        assert chosen.shape == (count, 3)
+    binding = session.io_binding()
+    for name, value in (("boxes", boxes), ("scores", scores)):
+        binding.bind_cpu_input(name, value)
+    binding.bind_output("chosen", np.zeros((3, 3), "int64"))
+    with pytest.raises(SessionError, match=r"is \(1, 3\) this time"):
+        session.run_with_iobinding(binding)
 
 
 def alone(path: Path) -> str:

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .shapes import Shapes
+from .shapes import OpenShape
 
 _ONNX_TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types that differ from NumPy's."""
@@ -33,7 +33,7 @@ class ModelMetadata(NamedTuple):
     version: int = 1
 
 
-def node_args(tensors: Sequence[Any], shapes: Sequence[Shapes]) -> list[NodeArg]:
+def node_args(tensors: Sequence[Any], shapes: Sequence[Sequence[OpenShape]]) -> list[NodeArg]:
     """Describe tensors; ``shapes``: those of all of them, for each tuned shape."""
     found = []
     for place, tensor in enumerate(tensors):

@@ -13,7 +13,7 @@ from .errors import SessionError
 from .library_info import LibraryInfo, cpu_flags, read_info
 from .loading import check_python_functions, file_of, load_library, start_machine
 from .node_args import ModelMetadata, NodeArg, node_args
-from .shapes import Shapes, cut, padded
+from .shapes import Shapes, cut, is_of, padded
 from .tensors import (
     Slot,
     check_changeable,
@@ -240,7 +240,13 @@ class InferenceSession:
         values = self._values(iobinding.inputs)
         iobinding.outputs = self._call(values, in_place=True)
         for name, array in iobinding.targets.items():
-            np.copyto(array, iobinding.outputs[self._places[name]])
+            found = iobinding.outputs[self._places[name]]
+            if found.shape != array.shape:
+                raise SessionError(
+                    f"output {name!r} is {tuple(found.shape)} this time, and does not fit the "
+                    f"array that it is bound to, {array.shape}"
+                )
+            np.copyto(array, found)
             iobinding.outputs[self._places[name]] = array
 
     def check_output(self, name: str, array: Any) -> None:
@@ -248,7 +254,9 @@ class InferenceSession:
         (place,) = self._chosen([name])
         shapes = [bucket.outputs[place] for bucket in self.info.buckets.buckets]
         dtype = numpy_type(self.info.outputs[place].dtype)
-        if isinstance(array, np.ndarray) and (array.shape not in shapes or array.dtype != dtype):
+        if isinstance(array, np.ndarray) and (
+            array.dtype != dtype or not any(is_of(array.shape, each) for each in shapes)
+        ):
             raise SessionError(
                 f"output {name!r} cannot be written to an array of {array.dtype} "
                 f"{array.shape}: expected {dtype} {' or '.join(map(str, shapes))}"

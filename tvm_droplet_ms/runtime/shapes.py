@@ -4,11 +4,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 Shapes = tuple[tuple[int, ...], ...]
 """The shapes of all inputs, or of all outputs."""
+
+OpenShape = tuple[int | None, ...]
+"""The shape of an output; None for an extent that depends on values."""
+
+Extent = TypeVar("Extent", int, int | None)
 
 Axis = tuple[int, int]
 """The index of a tensor, and the index of one of its axes."""
@@ -19,10 +25,13 @@ Cuts = dict[Axis, Axis]
 
 @dataclass(frozen=True)
 class Bucket:
-    """The input shapes that a model was tuned for, and its output shapes."""
+    """The input shapes that a model was tuned for, and its output shapes.
+
+    An extent of an output is None if the values of inputs decide it.
+    """
 
     inputs: Shapes
-    outputs: Shapes
+    outputs: tuple[OpenShape, ...]
 
 
 @dataclass(frozen=True)
@@ -80,12 +89,13 @@ class Buckets:
 
         Returns None if there is no such input axis: the output cannot be cut then.
         """
-        sides = [[b.inputs for b in self.buckets], [b.outputs for b in self.buckets]]
-        if not all(map(_are_alike, sides)):
+        inputs = [bucket.inputs for bucket in self.buckets]
+        outputs = [bucket.outputs for bucket in self.buckets]
+        if not (_are_alike(inputs) and _are_alike(outputs)):
             return None
         found: Cuts = {}
-        columns = _columns(sides[0])
-        for place, extents in _columns(sides[1]).items():
+        columns = _columns(inputs)
+        for place, extents in _columns(outputs).items():
             if len(set(extents)) == 1:
                 continue
             same = [source for source, others in columns.items() if others == extents]
@@ -95,12 +105,19 @@ class Buckets:
         return found
 
 
-def _are_alike(shapes: Sequence[Shapes]) -> bool:
+def _are_alike(shapes: Sequence[Sequence[OpenShape]]) -> bool:
     """Return whether all have the same number of tensors, of the same ranks."""
     return len({tuple(len(shape) for shape in each) for each in shapes}) == 1
 
 
-def _columns(shapes: Sequence[Shapes]) -> dict[Axis, list[int]]:
+def is_of(shape: Sequence[int], given: OpenShape) -> bool:
+    """Return whether a shape is the given one, or one with other extents where that is open."""
+    return len(shape) == len(given) and all(
+        extent in (None, found) for found, extent in zip(shape, given, strict=True)
+    )
+
+
+def _columns(shapes: Sequence[Sequence[tuple[Extent, ...]]]) -> dict[Axis, list[Extent]]:
     """Return the extents of each axis of each tensor in all buckets."""
     return {
         (place, axis): [each[place][axis] for each in shapes]

@@ -271,8 +271,8 @@ def _encoder_layer(
     import torch
     from torch.nn import functional
 
-    qkv_weight, qkv_bias, weight, bias, is_gelu, norm_first, eps, *rest = rest
-    norms, (up, up_bias, down, down_bias, *masks) = (rest[:2], rest[2:4]), rest[4:]
+    qkv_weight, qkv_bias, weight, bias, is_gelu, norm_first, eps, *others = rest
+    norms, (up, up_bias, down, down_bias, *masks) = (others[:2], others[2:4]), others[4:]
     if mask is not None or mask_type is not None or any(each is not None for each in masks):
         return NotImplemented
     activation = functional.gelu if is_gelu else functional.relu

@@ -14,9 +14,10 @@ from tvm.target.codegen import llvm_get_cpu_features
 
 from ...compat.versions import package_version
 from ...frontends.imported import ImportedModel
+from ...model.bindings import shape_of_type
 from ...model.decoding.in_place import GIVEN_AWAY
 from ...runtime.library_info import LibraryInfo, TensorInfo, flags_of_features
-from ...runtime.shapes import Bucket, Buckets
+from ...runtime.shapes import Bucket, Buckets, OpenShape
 from .compiled_model import CompiledModel
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "tvm-droplet-ms")
@@ -48,13 +49,26 @@ def describe(
         outputs=tuple(
             TensorInfo(name, dtype) for name, (_, dtype) in zip(names, outputs, strict=True)
         ),
-        buckets=Buckets((Bucket(given, tuple(shape for shape, _ in outputs)),)),
+        buckets=Buckets((Bucket(given, _output_shapes(imported.mod, outputs)),)),
         threads=threads,
         written=_written(imported),
         aliases=aliases,
         cpu_flags=flags_of_features({str(name) for name in llvm_get_cpu_features(target)}),
         target=str(target),
         versions={name: package_version(name) for name in _PACKAGES},
+    )
+
+
+def _output_shapes(
+    mod: IRModule, found: Sequence[tuple[tuple[int, ...], str]]
+) -> tuple[OpenShape, ...]:
+    """The shapes of the outputs: those of a run, with open extents where the model has none."""
+    kinds = [mod["main"].ret_ty]
+    while any(isinstance(kind, relax.TupleType) for kind in kinds):
+        kinds = [each for kind in kinds for each in getattr(kind, "fields", [kind])]
+    return tuple(
+        shape if shape_of_type(kind) is not None else (None,) * len(shape)
+        for (shape, _), kind in zip(found, kinds, strict=True)
     )
 
 
