@@ -14,9 +14,11 @@ from tvm_droplet_ms.display.tables import shown_share
 pytest.importorskip("selenium", reason="Selenium drives the browser: pip install selenium")
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 DRIVER = shutil.which("chromedriver")
@@ -213,3 +215,16 @@ def test_it_is_light_or_dark_as_the_reader_wants_it(browser, pages, name):
     (light, *dark_inks), (dark, *light_inks) = lightness["light"], lightness["dark"]
     assert light > 0.9 and max(dark_inks) < 0.3
     assert dark < 0.2 and min(light_inks) > 0.7
+
+
+def test_what_is_unfolded_stays_so_when_a_followed_page_loads_again(browser, tuned, tmp_path):
+    page = tmp_path / "followed.html"
+    write_report(tuned.work_dir, page, 1)
+    open_page(browser, page, 1300, opened=False)
+    is_open = "return document.getElementById('schedule').open"
+    assert not browser.execute_script(is_open)
+    browser.execute_script("window.isFirst = true")
+    browser.find_element(By.CSS_SELECTOR, "#schedule > summary").click()
+    wait = WebDriverWait(browser, 20, ignored_exceptions=(WebDriverException,))
+    wait.until(lambda page: not page.execute_script("return window.isFirst"))
+    wait.until(lambda page: page.execute_script(is_open))

@@ -7,6 +7,7 @@ import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_up_runs import RECORDS, commit_products, multiply, write_records
@@ -18,6 +19,7 @@ from tvm.script import tirx
 from tvm.target import Target
 from tvm_droplet_ms.cli import main
 from tvm_droplet_ms.cli.manifest import run_kept
+from tvm_droplet_ms.cli.report import following
 from tvm_droplet_ms.cli.report.curve import apart
 from tvm_droplet_ms.cli.report.history import (
     ReportError,
@@ -266,6 +268,34 @@ def test_a_run_that_was_stopped_before_its_first_trial(tmp_path, capsys):
     commanded.mkdir()
     run_kept(commanded, {}, lambda: 1)
     assert "measured no schedule" in why_no_page(commanded, capsys)
+
+
+def test_a_page_follows_a_run(run, monkeypatch, capsys):
+    """It reloads itself while the run goes on; a line that is half written waits for its end."""
+    page, numbers = run / "page.html", run / "page.json"
+    (run / RECORDS).unlink()
+    seen = []
+
+    def look(seconds):
+        seen.append(json.loads(numbers.read_text())["trials"] if numbers.exists() else None)
+        if len(seen) == 1:
+            write_records(run, ROWS[:2])
+        elif len(seen) == 2:
+            assert 'http-equiv="refresh"' in page.read_text()
+            write_records(run, ROWS)
+            (run / RECORDS).write_text((run / RECORDS).read_text()[:-20])
+        elif len(seen) == 3:
+            write_records(run, ROWS)
+        elif len(seen) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=look))
+    monkeypatch.setattr(following.os, "nice", lambda by: 0)
+    assert main(["report", str(run), "--follow", "--out", str(page)]) == 0
+    assert seen[:2] == [None, 2] and seen[3] == len(ROWS)
+    assert "refresh" not in page.read_text()
+    assert json.loads(numbers.read_text())["trials"] == len(ROWS)
+    assert "waiting: " in capsys.readouterr().err
 
 
 def why_no_page(run, capsys):

@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import sys
 from typing import Any
 
 from ..arguments import command, concerns, fail
@@ -14,17 +15,26 @@ def add_command(commands: Any) -> None:
     report = command(commands, "report", _run, "write a page about a run")
     report.add_argument("work_dir", metavar="WORK_DIR", help="the directory of a run")
     report.add_argument("--out", help="the page (default: report.html in WORK_DIR)")
+    report.add_argument(
+        "--follow",
+        action="store_true",
+        help="write the page again while the run goes on, until Ctrl-C; the browser reloads it",
+    )
     report.add_argument("--json", action="store_true", help="print the paths as JSON")
 
 
 def _run(options: argparse.Namespace) -> int:
     """Write one self-contained HTML page about a work directory, and its numbers as JSON beside
     it: convergence, failures, and what each decision was worth."""
+    from .following import follow
     from .history import ReportError
     from .page import write_report
 
     out = options.out or os.path.join(options.work_dir, "report.html")
     try:
+        if options.follow:
+            print(f"{out}: Ctrl-C ends", file=sys.stderr, flush=True)
+            follow(options.work_dir, lambda secs: write_report(options.work_dir, out, secs))
         numbers = write_report(options.work_dir, out)
     except ReportError as error:
         return fail("report", error)

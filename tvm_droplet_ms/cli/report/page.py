@@ -44,10 +44,13 @@ WORTHS = 8
 _TEMPLATE = Path(__file__).parent / "page.html.j2"
 
 
-def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+def write_report(
+    work_dir: str | os.PathLike[str], out: str | os.PathLike[str], reload_secs: int | None = None
+) -> Path:
     """Write the page of a work directory, and its numbers beside it.
 
     ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``.
+    ``reload_secs``: seconds after which a browser loads the page again; None for never.
     Returns the path of that file. Raises ``ReportError`` if nothing was timed, a file is damaged,
      Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
     """
@@ -74,7 +77,7 @@ def write_report(work_dir: str | os.PathLike[str], out: str | os.PathLike[str]) 
     environment.filters["bars"] = bars
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
-        page = template.render(content=content, plots=plots)
+        page = template.render(content=content, plots=plots, reload_secs=reload_secs)
     # Only the files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
         names = ", ".join((SETTINGS, MACHINE, SCHEDULES, RESULT))
