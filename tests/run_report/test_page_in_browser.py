@@ -219,12 +219,12 @@ def test_it_is_light_or_dark_as_the_reader_wants_it(browser, pages, name):
 
 def test_what_is_unfolded_stays_so_when_a_followed_page_loads_again(browser, tuned, tmp_path):
     page = tmp_path / "followed.html"
-    write_report(tuned.work_dir, page, 1)
+    write_report(tuned.work_dir, page, 4)
     open_page(browser, page, 1300, opened=False)
     is_open = "return document.getElementById('schedule').open"
     assert not browser.execute_script(is_open)
     browser.execute_script("window.isFirst = true")
     browser.find_element(By.CSS_SELECTOR, "#schedule > summary").click()
-    wait = WebDriverWait(browser, 20, ignored_exceptions=(WebDriverException,))
+    wait = WebDriverWait(browser, 60, ignored_exceptions=(WebDriverException,))
     wait.until(lambda page: not page.execute_script("return window.isFirst"))
     wait.until(lambda page: page.execute_script(is_open))
