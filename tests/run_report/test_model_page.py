@@ -41,6 +41,35 @@ def test_shares_and_gains_of_the_kernels(model):
     assert numbers["others"] == []
 
 
+def test_a_kernel_that_got_slower_is_marked(model):
+    """300 us after 250 are 20% more, 600 after 900 are less, and 927 after 900 are noise."""
+    (times,) = numbers_of(model)["models"]
+    assert [row["is_slower"] for row in times["kernels"]] == [False, True, False]
+    text = (model / "page.html").read_text()
+    assert text.count("slower than in the first executable") == 1
+    large = json.loads((model / WORKLOADS).read_text().splitlines()[1])[0]
+    with (model / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(event("result", 1.0, [("b", large, 927e-6, 0.2)])) + "\n")
+    (times,) = numbers_of(model)["models"]
+    assert [row["is_slower"] for row in times["kernels"]] == [False]
+
+
+def test_the_times_are_explained(model):
+    numbers_of(model)
+    text = re.sub("<[^>]*>", "", (model / "page.html").read_text())
+    assert "1 ms (quartiles: 0.9 to 1.1), was 1.5 ms (quartiles: 1.35 to 1.65)" in text
+    assert "In turns: timed later" in text
+
+
+def test_a_row_names_the_layers_of_its_kernel(model):
+    events = (model / "progress.jsonl").read_text()
+    (model / "progress.jsonl").write_text(events.replace('"b"', '"fused_matmul1_relu2"'))
+    (times,) = numbers_of(model)["models"]
+    assert [row["layer"] for row in times["kernels"]] == ["matmul + relu", "", ""]
+    text = re.sub("<[^>]*>", "", (model / "page.html").read_text())
+    assert "The slowest kernel, matmul + relu, takes 60%" in text
+
+
 def test_bars_are_in_percent_of_the_longest():
     rows = [
         {"us": 600.0, "before_us": 800.0, "roofline_share": 0.5},

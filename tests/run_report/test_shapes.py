@@ -6,6 +6,7 @@ import pytest
 from tvm import te, topi
 from tvm.ir import IRModule
 from tvm.tirx import const
+from tvm_droplet_ms.cli.report.layers import layer_of
 from tvm_droplet_ms.cli.report.shapes import arguments_of, shape_of, without_types
 
 
@@ -38,6 +39,44 @@ def softmax():
 def sum_of_squares():
     rows = long(4, 32, name="rows")
     return module(rows, topi.sum(rows * rows, axis=1))
+
+
+def channels_first():
+    image, weights = long(1, 8, 20, 30, name="image"), long(16, 8, 3, 5, name="weights")
+    return module(image, weights, topi.nn.conv2d_nchw(image, weights, 1, (1, 2), 1))
+
+
+def winograds_layer():
+    image, weights = long(1, 56, 56, 64, name="image"), long(3, 3, 64, 32, name="weights")
+    return module(image, weights, topi.nn.conv2d_nhwc(image, weights, 1, 1, 1))
+
+
+def depthwise():
+    image, weights = long(1, 20, 20, 8, name="image"), long(3, 3, 8, 1, name="weights")
+    return module(image, weights, topi.nn.depthwise_conv2d_nhwc(image, weights, 1, 1, 1))
+
+
+def pooling():
+    image = long(1, 20, 20, 8, name="image")
+    pool = topi.nn.pool2d(image, (3, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max", layout="NHWC")
+    return module(image, pool)
+
+
+@pytest.mark.parametrize(
+    ("name", "mod", "layer"),
+    [
+        ("fused_conv2d3_add_relu12", convolution, "7x7 convolution 60x160x3 -> 64 + add + relu"),
+        ("conv2d", winograds_layer, "3x3 convolution 56x56x64 -> 32"),
+        ("conv2d7", channels_first, "3x5 convolution 8x20x30 -> 16"),
+        ("fused_conv2d_relu", depthwise, "3x3 convolution 20x20x8 + relu"),
+        ("max_pool2d21", pooling, "3x2 max pool 20x20x8"),
+        ("fused_strided_slice2_log_softmax1", softmax, "strided slice + log softmax"),
+        ("transpose1", transposition, "transpose"),
+        ("main", softmax, ""),
+    ],
+)
+def test_a_layer_is_its_operators_and_its_extents(name, mod, layer):
+    assert layer_of(name, mod()) == layer
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,15 @@ from .history import (
     read_history,
     target_names,
 )
+from .layers import layer_of
 from .models import read_models
 from .shapes import arguments_of, shape_of, without_types
 
 WORTHS = 8
 """The maximum number of decisions shown per task."""
+
+SLOWER = 1.05
+"""The least ratio of a kernel's times, after tuning over before, at which its row is marked."""
 
 _TEMPLATE = Path(__file__).parent / "page.html.j2"
 
@@ -180,8 +184,10 @@ def _models(
             found = _row(row["name"], shape, row["us"], task_of.get(place), tasks)
             if model.kernels:
                 found |= {"schedule": schedules.get(row["name"]), "is_in_use": True}
-            share, before_us = row["us"] / total, before.get(row["workload"])
-            rows.append(row | found | {"share": share, "before_us": before_us})
+            us, before_us = row["us"], before.get(row["workload"])
+            found["layer"] = "" if mod is None else layer_of(row["name"], mod)
+            found["is_slower"] = before_us is not None and us > SLOWER * before_us
+            rows.append(row | found | {"share": us / total, "before_us": before_us})
         models.append(asdict(model) | {"kernels": rows, "is_clear": model.is_clear})
     return models
 

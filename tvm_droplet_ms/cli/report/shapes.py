@@ -2,7 +2,7 @@
 """The shapes of a kernel as a person reads them: ``1x60x160x3 * 7x7x3x64``."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -43,13 +43,26 @@ def shape_of(mod: IRModule) -> str:
     reductions = [block for block in blocks if block.init is not None]
     factors: list[Any] = []
     if reductions:
-        main = max(reductions, key=lambda block: prod(map(_extent, block.iter_vars)))
+        main = max(reductions, key=lambda block: prod(map(extent_of, block.iter_vars)))
         found = [_origin(read.source, buffers, writer) for read in main.reads]
         factors = [each for each in dict.fromkeys(found) if each is not None]
     if len(factors) > 1:
         return " * ".join(map(_shape, factors))
     source = factors[0] if factors else max(buffers[:-1] or buffers, key=_size)
     return " -> ".join(dict.fromkeys((_shape(source), _shape(buffers[-1]))))
+
+
+def producer_of(buffer: Any, function: Any, blocks: Sequence[Any]) -> Any:
+    """The argument of a function that a buffer is made of, or the buffer itself."""
+    arguments = [param for param in function.params if hasattr(param, "shape")]
+    writer = {write.source: block for block in blocks for write in block.writes}
+    argument = _origin(buffer, arguments, writer)
+    return buffer if argument is None else argument
+
+
+def spelled(extents: Iterable[Any]) -> str:
+    """Extents as text: ``3x3``."""
+    return without_types("x".join(map(str, extents)))
 
 
 def _function(mod: IRModule) -> Any:
@@ -73,12 +86,13 @@ def _origin(buffer: Any, arguments: Sequence[Any], writer: Mapping[Any, Any]) ->
 
 
 def _shape(buffer: Any) -> str:
-    return without_types("x".join(map(str, buffer.shape))) or "scalar"
+    return spelled(buffer.shape) or "scalar"
 
 
 def _size(buffer: Any) -> int:
     return prod(int(extent) for extent in buffer.shape if hasattr(extent, "value"))
 
 
-def _extent(variable: Any) -> int:
+def extent_of(variable: Any) -> int:
+    """The extent of a block's axis; 1 if it is unknown."""
     return int(getattr(variable.dom.extent, "value", 1))
