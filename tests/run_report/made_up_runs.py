@@ -64,6 +64,13 @@ def event(name, milliseconds, kernels=()):
     return content | (ending if name == "result" else {})
 
 
+def write_rates(work_dir):
+    """The rates of a machine: 100 GFLOP/s, and 10 GB/s from memory."""
+    machine = {"cpu": "a", "threads": 1, "peak_gflops": 100.0, "memory_gbytes_per_sec": 10.0}
+    (work_dir / "machine.json").write_text(json.dumps(machine | {"versions": {}}))
+    return work_dir
+
+
 def write_model(work_dir):
     """The directory of a model of three kernels, two of them with workloads and a trial each."""
     work_dir.mkdir()

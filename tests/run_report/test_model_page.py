@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from made_up_runs import event, write_model
+from made_up_runs import event, write_model, write_rates
 
 from tvm_droplet_ms.cli.report.models import read_models
 from tvm_droplet_ms.cli.report.page import bars, write_report
@@ -146,3 +146,24 @@ def test_a_run_without_trials_has_a_page(model):
     assert "The slowest kernel, b , takes 60% of the time" in text
     assert "before any measurement" not in text and "T.int64" not in text
     assert "gained since the first executable" not in text
+
+
+def test_the_kernels_are_below_the_roofline(model):
+    """A product of 16x8 and 8x8 has 2 * 16 * 8 * 8 operations and 4 * (128 + 64 + 128) bytes."""
+    numbers_of(model)
+    assert 'class="roofline"' not in (model / "page.html").read_text()
+    write_rates(model)
+    (times,) = numbers_of(model)["models"]
+    rates = [(row["flop_per_byte"], row["executed_gflops"]) for row in times["kernels"]]
+    # 2,048 operations of 1,280 bytes in 600 us; 1,024 of 768 bytes in 300 us; unknown.
+    assert rates == [
+        (pytest.approx(1.6), pytest.approx(2048 / 600e-6 / 1e9)),
+        (pytest.approx(1024 / 768), pytest.approx(1024 / 300e-6 / 1e9)),
+        (None, None),
+    ]
+    text = (model / "page.html").read_text()
+    assert re.findall("<title>(.*?)</title>", text)[1:] == [
+        "16x8 * 8x8: 1.6 FLOP per byte, 0.003413 GFLOP/s",
+        "8x8 * 8x8: 1.33 FLOP per byte, 0.003413 GFLOP/s",
+    ]
+    assert "10 GB/s times the operations" in text and "100 GFLOP/s, where" in text

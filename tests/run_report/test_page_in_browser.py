@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from made_up_runs import multiply, write_model
+from made_up_runs import multiply, write_model, write_rates
 
 from tvm_droplet_ms.cli.report.page import write_report
 from tvm_droplet_ms.display.tables import shown_share
@@ -51,7 +51,7 @@ def pages(tuned, tmp_path_factory):
     many = multiply(tuned.work_dir, folder / f"logs_{'long' * 20}", tasks=12, trials=20)
     for name, work_dir in (("one", tuned.work_dir), ("many", many)):
         write_report(work_dir, folder / f"{name}.html")
-    write_report(write_model(folder / "net"), folder / "model.html")
+    write_report(write_rates(write_model(folder / "net")), folder / "model.html")
     return folder
 
 

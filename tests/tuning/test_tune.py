@@ -105,6 +105,7 @@ class TestTune:
         assert schedules == dict(tuned.schedules)
         machine = json.loads((tuned.work_dir / "machine.json").read_text())
         assert machine["threads"] == 1 and machine["peak_gflops"] > 0
+        assert machine["memory_gbytes_per_sec"] > 0
 
     def test_its_page_shows_where_the_time_goes(self, tuned, tmp_path):
         numbers = json.loads(write_report(tuned.work_dir, tmp_path / "page.html").read_text())

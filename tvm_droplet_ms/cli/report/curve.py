@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of a task's times as SVG, small enough for a page with hundreds of them."""
+"""Plots of times and of a roofline as SVG, small enough for a page with hundreds of them."""
 
 import io
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from .history import ReportError, TaskHistory
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEAST_DISTANCE = 0.1
 """The minimum distance of two tick labels on the time axis, as a share of its length."""
@@ -29,30 +34,10 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
     ``descends_after``: the numbers of trials after which a descent began. Returns the ``svg``
     element. Raises ``ReportError`` if Matplotlib is missing.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise ReportError(
-            "the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'"
-        ) from error
-    # Keep text as text: glyph outlines would be most of the file.
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": f"{task.workload} {task.target}",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 9.0,
-        "figure.facecolor": "none",
-        "axes.facecolor": "none",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with rc_context(settings):
-        figure = Figure(figsize=(4.8, 2.1))
-        axes = figure.subplots(
-            gridspec_kw={"left": 0.19, "right": 0.98, "bottom": 0.21, "top": 0.96}
-        )
+    _need_matplotlib()
+    from matplotlib.ticker import MaxNLocator
+
+    def draw(axes: "Axes") -> None:
         timed = [(n, 1e6 * t.secs) for n, t in enumerate(task.trials, 1) if math.isfinite(t.secs)]
         if timed:
             best = _gains(task)
@@ -69,10 +54,8 @@ def curve(task: TaskHistory, descends_after: Sequence[int] = ()) -> str:
             axes.axvline(trials + 0.5, color="#616e7c", linewidth=0.8, linestyle=":")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set(xlabel="trial", ylabel="microseconds")
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=_WITHOUT)
-    svg = text.getvalue()
-    return _smaller(svg[svg.index("<svg") :])
+
+    return picture(draw, f"{task.workload} {task.target}")
 
 
 def _gains(task: TaskHistory) -> list[tuple[int, float]]:
@@ -96,6 +79,75 @@ def apart(*times: float) -> list[float]:
         if all(abs(math.log(time / other)) >= LEAST_DISTANCE * length for other in shown):
             shown.append(time)
     return sorted(shown)
+
+
+def roofline_plot(
+    points: Sequence[tuple[float, float, str]], peak_gflops: float, gbytes_per_sec: float
+) -> str:
+    """Plot kernels below the two ceilings of a machine as SVG, with logarithmic axes.
+
+    ``points``: FLOP per byte, GFLOP/s and the title of each kernel, one at least.
+    """
+    _need_matplotlib()
+    ridge = peak_gflops / gbytes_per_sec
+    intensities = [ridge, *(intensity for intensity, _, _ in points)]
+    least = 10.0 ** math.floor(math.log10(0.9 * min(intensities)))
+    # The label of the last power of ten needs some room.
+    most = 1.3 * 10.0 ** math.ceil(math.log10(1.1 * max(intensities)))
+
+    def draw(axes: "Axes") -> None:
+        ceilings = gbytes_per_sec * least, peak_gflops, peak_gflops
+        axes.loglog((least, ridge, most), ceilings, color="#616e7c", linewidth=1.2)
+        for number, (intensity, gflops, _) in enumerate(points):
+            axes.plot(intensity, gflops, "o", color="#b3541e", markersize=4, gid=f"point{number}")
+        axes.minorticks_off()
+        axes.set_xlim(least, most)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set(xlabel="FLOP per byte", ylabel="GFLOP/s")
+
+    return picture(draw, "roofline", [title for _, _, title in points])
+
+
+def picture(draw: Callable[["Axes"], None], salt: str, titles: Sequence[str] = ()) -> str:
+    """Make an ``svg`` element of axes.
+
+    ``draw``: draws on the axes. ``salt``: makes its identifiers differ from those of the page's
+    other pictures. ``titles``: the texts shown over the artists of the identifiers ``point0``,
+    ``point1`` and so on.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    # Keep text as text: glyph outlines would be most of the file.
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": salt,
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9.0,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with rc_context(settings):
+        figure = Figure(figsize=(4.8, 2.1))
+        axes = figure.subplots(
+            gridspec_kw={"left": 0.19, "right": 0.98, "bottom": 0.21, "top": 0.96}
+        )
+        draw(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=_WITHOUT)
+    svg = text.getvalue()
+    for number, title in enumerate(titles):
+        group = f'<g id="point{number}">'
+        svg = svg.replace(group, f"{group}<title>{escape(title)}</title>")
+    return _smaller(svg[svg.index("<svg") :])
+
+
+def _need_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
+        raise ReportError("the page needs Matplotlib: pip install 'tvm-droplet-ms[report]'")
 
 
 def _smaller(svg: str) -> str:

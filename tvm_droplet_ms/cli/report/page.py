@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tvm.ir import IRModule
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from ...compat.versions import package_version
@@ -21,10 +22,11 @@ from ...display.tables import shown_share
 from ...session.archive import replacing
 from ...session.errors import last_line
 from ...session.records import RECORDS, WORKLOADS, parse_line, read_lines
+from ...session.roofline import task_work
 from ...session.work_dir import RESULT, SCHEDULES, SETTINGS
 from ...tuning.held_model import MODEL
 from ...tuning.kernel.machine import MACHINE, flop_of
-from .curve import curve
+from .curve import curve, roofline_plot
 from .history import (
     ReportError,
     RunEvents,
@@ -44,6 +46,9 @@ WORTHS = 8
 
 SLOWER = 1.05
 """The least ratio of a kernel's times, after tuning over before, at which its row is marked."""
+
+NOTABLE = 0.01
+"""The least share of the model's time of a kernel that is marked."""
 
 _TEMPLATE = Path(__file__).parent / "page.html.j2"
 
@@ -74,6 +79,9 @@ def write_report(
     events = read_events(work_dir) if is_one else None
     content = numbers_of(work_dir, tasks, events)
     plots = [Markup(curve(task, events.descends_after if events else ())) for task in tasks]
+    rooflines = [
+        Markup(_roofline(model["kernels"], content["machine"])) for model in content["models"]
+    ]
     environment = Environment(autoescape=True)
     environment.filters["share"] = shown_share
     environment.filters["plain"] = without_types
@@ -81,7 +89,9 @@ def write_report(
     environment.filters["bars"] = bars
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
-        page = template.render(content=content, plots=plots, reload_secs=reload_secs)
+        page = template.render(
+            content=content, plots=plots, rooflines=rooflines, reload_secs=reload_secs
+        )
     # Only the files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
         names = ", ".join((SETTINGS, MACHINE, SCHEDULES, RESULT))
@@ -186,10 +196,46 @@ def _models(
                 found |= {"schedule": schedules.get(row["name"]), "is_in_use": True}
             us, before_us = row["us"], before.get(row["workload"])
             found["layer"] = "" if mod is None else layer_of(row["name"], mod)
-            found["is_slower"] = before_us is not None and us > SLOWER * before_us
+            found |= _rates(mod, row["calls"], us)
+            is_slower = before_us is not None and us > SLOWER * before_us
+            found["is_slower"] = is_slower and us >= NOTABLE * total
             rows.append(row | found | {"share": us / total, "before_us": before_us})
         models.append(asdict(model) | {"kernels": rows, "is_clear": model.is_clear})
     return models
+
+
+def _rates(mod: IRModule | None, calls: int, us: float) -> dict[str, float | None]:
+    """The operations per byte of a kernel and its GFLOP/s by operations that it executes.
+
+    ``calls``, ``us``: the number of its calls, and the microseconds of all. None if the work is
+    unknown, or if it only moves data.
+    """
+    work = None
+    if mod is not None and us > 0.0:
+        with suppress(Exception):  # TVM raises errors of many types if it cannot count.
+            work = task_work(mod)
+    if work is None or not (work.flops > 0.0 and work.bytes > 0.0):
+        return {"flop_per_byte": None, "executed_gflops": None}
+    rate = 1e-3 * calls * work.flops / us
+    return {"flop_per_byte": work.flops / work.bytes, "executed_gflops": rate}
+
+
+def _roofline(kernels: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]) -> str:
+    """The picture of the kernels below the machine's roofline; empty if that is not known."""
+    peak, bandwidth = machine.get("peak_gflops"), machine.get("memory_gbytes_per_sec")
+    if not (isinstance(peak, float) and isinstance(bandwidth, float)):
+        return ""
+    points = [
+        (
+            row["flop_per_byte"],
+            row["executed_gflops"],
+            f"{row['layer'] or row['shape']}: {row['flop_per_byte']:.3g} FLOP per byte, "
+            f"{row['executed_gflops']:.4g} GFLOP/s",
+        )
+        for row in kernels
+        if row["flop_per_byte"]
+    ]
+    return roofline_plot(points, peak, bandwidth) if points else ""
 
 
 def _row(

@@ -29,11 +29,14 @@ def write_machine(
     ``elsewhere``: the name of the servers or the GPU that measured, whose peak is unknown: NaN.
     """
     here = elsewhere is None
-    peak = measure_machine(threads).flops_per_sec / 1e9 if here else math.nan
+    rates = measure_machine(threads) if here else None
+    peak = math.nan if rates is None else rates.flops_per_sec / 1e9
     content: dict[str, Any] = {
         "cpu": elsewhere or cpu_name(),
         "threads": threads,
         "peak_gflops": None if math.isnan(peak) else peak,
+        # From the largest working set, which no cache holds.
+        "memory_gbytes_per_sec": None if rates is None else rates.bytes_per_sec[-1] / 1e9,
         "versions": {package: package_version(package) for package in _PACKAGES},
     }
     with replacing(Path(work_dir) / MACHINE) as partial:
