@@ -64,6 +64,25 @@ def event(name, milliseconds, kernels=()):
     return content | (ending if name == "result" else {})
 
 
+def write_course(work_dir):
+    """Events of a model of one kernel, "b", with two calls: 1,000 us in 2 ms; two runs."""
+    first = event("first", 2.0, [("b", "7", 1000e-6, 0.2)])
+    first["kernels"][0]["weight"] = 2
+    batches = [(5, "b", 450), (6, "b", 480), (7, "c", 1), (8, "b", None), (9, "b", 450)]
+    rows = [first | {"started": 1.0, "secs": 3.0}]
+    rows += [batch(1.0, *each) for each in batches]
+    rows.append(first | {"started": 2.0, "secs": 3.0})
+    rows.append(batch(2.0, 4, "b", 300))
+    rows.append(event("result", 1.5) | {"started": 2.0, "secs": 6.0})
+    work_dir.mkdir(exist_ok=True)
+    (work_dir / "progress.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return work_dir
+
+
+def batch(started, secs, task, best_us):
+    return {"event": "batch", "started": started, "secs": secs, "task": task, "best_us": best_us}
+
+
 def write_rates(work_dir):
     """The rates of a machine: 100 GFLOP/s, and 10 GB/s from memory."""
     machine = {"cpu": "a", "threads": 1, "peak_gflops": 100.0, "memory_gbytes_per_sec": 10.0}

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from made_up_runs import event, write_model, write_rates
+from made_up_runs import event, write_course, write_model, write_rates
 
 from tvm_droplet_ms.cli.report.models import read_models
 from tvm_droplet_ms.cli.report.page import bars, write_report
@@ -167,3 +167,31 @@ def test_the_kernels_are_below_the_roofline(model):
         "8x8 * 8x8: 1.33 FLOP per byte, 0.003413 GFLOP/s",
     ]
     assert "10 GB/s times the operations" in text and "100 GFLOP/s, where" in text
+
+
+def test_the_latency_falls_with_the_gains_of_the_kernels(model):
+    """Two calls took 1,000 us; at 450 us each they gain 100 us, at 300 us 400 us, of 2 ms.
+
+    Slower times, other kernels and failures change nothing. The second run begins after the 9
+    seconds of the first, and its executable is not the first.
+    """
+    (times,) = read_models(write_course(model))
+    assert times.course.estimates == [
+        (3.0, 2.0),
+        (5.0, pytest.approx(1.9)),
+        (9.0, pytest.approx(1.9)),
+        (13.0, pytest.approx(1.6)),
+    ]
+    assert times.course.measured == [(15.0, 1.5)]
+    (numbers,) = numbers_of(model)["models"]
+    assert numbers["course"]["measured"] == [[15.0, 1.5]]
+    assert "Latency during the run" in (model / "page.html").read_text()
+
+
+def test_a_model_of_several_shapes_has_no_course(model):
+    text = (write_course(model) / "progress.jsonl").read_text()
+    other = json.loads(text.splitlines()[0]) | {"shapes": {"x": [2, 8]}}
+    (model / "progress.jsonl").write_text(text + json.dumps(other) + "\n")
+    assert [one.course for one in read_models(model)] == [None, None]
+    numbers_of(model)
+    assert "Latency during the run" not in (model / "page.html").read_text()

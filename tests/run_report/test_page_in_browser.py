@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from made_up_runs import multiply, write_model, write_rates
+from made_up_runs import multiply, write_course, write_model, write_rates
 
 from tvm_droplet_ms.cli.report.page import write_report
 from tvm_droplet_ms.display.tables import shown_share
@@ -46,12 +46,13 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tuned, tmp_path_factory):
-    """The page of a kernel, that of many tasks with long names, and that of a model."""
+    """The page of a kernel, that of many tasks with long names, and those of two models."""
     folder = tmp_path_factory.mktemp("pages")
     many = multiply(tuned.work_dir, folder / f"logs_{'long' * 20}", tasks=12, trials=20)
     for name, work_dir in (("one", tuned.work_dir), ("many", many)):
         write_report(work_dir, folder / f"{name}.html")
     write_report(write_rates(write_model(folder / "net")), folder / "model.html")
+    write_report(write_course(write_model(folder / "run")), folder / "course.html")
     return folder
 
 
@@ -84,7 +85,7 @@ def microseconds(value):
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-@pytest.mark.parametrize("name", ["one", "many", "model"])
+@pytest.mark.parametrize("name", ["one", "many", "model", "course"])
 def test_nothing_is_asked_for_and_nothing_is_cut_off(browser, pages, name, width):
     asked = open_page(browser, pages / f"{name}.html", width)
     assert [url for url in asked if not url.startswith("data:")] == [

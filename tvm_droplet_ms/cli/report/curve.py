@@ -22,6 +22,7 @@ _COLORS = {
     "#b3541e": "var(--best)",
     "#9aa5b1": "var(--trial)",
     "#616e7c": "var(--quiet)",
+    "#3d8b4f": "var(--gained)",
 }
 """Matplotlib's colors, and those of the page, which is light or dark."""
 
@@ -107,6 +108,23 @@ def roofline_plot(
         axes.set(xlabel="FLOP per byte", ylabel="GFLOP/s")
 
     return picture(draw, "roofline", [title for _, _, title in points])
+
+
+def latency_plot(
+    estimates: Sequence[tuple[float, float]], measured: Sequence[tuple[float, float]]
+) -> str:
+    """Plot a model's latency over the seconds of its runs as SVG; see ``LatencyCourse``."""
+    _need_matplotlib()
+
+    def draw(axes: "Axes") -> None:
+        axes.step(*zip(*estimates, strict=True), where="post", color="#b3541e")
+        if measured:
+            axes.plot(*zip(*measured, strict=True), "o", color="#3d8b4f", markersize=5)
+        # From 0: a gain that is within the noise must not look like a cliff.
+        axes.set_ylim(0.0, 1.1 * max(ms for _, ms in (*estimates, *measured)))
+        axes.set(xlabel="seconds", ylabel="milliseconds")
+
+    return picture(draw, "latency")
 
 
 def picture(draw: Callable[["Axes"], None], salt: str, titles: Sequence[str] = ()) -> str:

@@ -5,6 +5,7 @@ Imports no TVM.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,6 +29,7 @@ class ModelTimes:
     - ``reference``, ``deviation``: the program that the outputs were compared with, and how far
       they are from its outputs.
     - ``beside_ms``: latencies by name, timed in turns with the reference.
+    - ``course``: the latency over the seconds of all runs; None if the model has several shapes.
     """
 
     shapes: Mapping[str, Any]
@@ -42,6 +44,7 @@ class ModelTimes:
     why_ended: str = ""
     notes: tuple[str, ...] = ()
     beside_ms: dict[str, float] = field(default_factory=dict)
+    course: "LatencyCourse | None" = None
 
     @property
     def is_clear(self) -> bool:
@@ -52,20 +55,71 @@ class ModelTimes:
         return high < before_low or before_high < low
 
 
+@dataclass
+class LatencyCourse:
+    """The latency of a model over the seconds of its runs, one after the other.
+
+    - ``estimates``: the seconds and the milliseconds from the first executable on, after each gain
+      of a kernel, and at the end: what was measured first, less what all calls of each kernel
+      gained over its time inside the first executable.
+    - ``measured``: the seconds and the milliseconds of the results.
+    """
+
+    estimates: list[tuple[float, float]] = field(default_factory=list)
+    measured: list[tuple[float, float]] = field(default_factory=list)
+    _kernels: dict[str, tuple[int, float]] = field(default_factory=dict, repr=False)
+    _gained_us: dict[str, float] = field(default_factory=dict, repr=False)
+    _started: Any = None
+    _before: float = 0.0
+    _secs: float = 0.0
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        """Follow the next event of a run; of the executables, the first of all runs counts."""
+        kind = event["event"]
+        started, secs = event["started"], float(event["secs"])
+        if started != self._started:
+            self._started, self._before, self._secs = started, self._before + self._secs, 0.0
+        self._secs = max(self._secs, secs)
+        now = self._before + secs
+        if kind == "first" and not self.estimates:
+            rows = _kernels(event)
+            self._kernels = {row["name"]: (row["calls"], row["us"]) for row in rows}
+            self.estimates.append((now, _latency(event)[0]))
+        elif kind == "result":
+            self.measured.append((now, _latency(event)[0]))
+        elif kind == "batch" and self.estimates and event["best_us"] is not None:
+            self._gain(now, str(event["task"]), float(event["best_us"]))
+
+    def _gain(self, now: float, kernel: str, best_us: float) -> None:
+        calls, first_us = self._kernels.get(kernel, (0, 0.0))
+        before = self._gained_us.get(kernel, 0.0)
+        self._gained_us[kernel] = max(before, first_us - calls * best_us)
+        ms = self.estimates[0][1] - 1e-3 * math.fsum(self._gained_us.values())
+        # The last point is only there to mark the time: the next one of the same latency moves it.
+        if len(self.estimates) > 1 and self.estimates[-2][1] == self.estimates[-1][1] == ms:
+            self.estimates.pop()
+        self.estimates.append((now, ms))
+
+
 def read_models(work_dir: str | os.PathLike[str]) -> list[ModelTimes]:
     """Read the events of a model, with one entry for each of its shapes.
 
     Invalid lines, such as a torn line, are skipped. Empty for a kernel.
     """
     found: dict[str, ModelTimes] = {}
+    course = LatencyCourse()
     for line in read_lines(Path(work_dir) / EVENTS):
         with suppress(ValueError, TypeError, LookupError, AttributeError):
             event = parse_line(line)
+            if event.get("event", "") in ("first", "batch", "result") and "started" in event:
+                course.tell(event)
             if (tell := _TELL.get(event["event"])) is not None:
                 key = json.dumps(event["shapes"])
                 model = found.get(key) or ModelTimes(dict(event["shapes"]))
                 tell(model, event)
                 found[key] = model
+    if len(found) == 1 and course.estimates:
+        next(iter(found.values())).course = course
     return list(found.values())
 
 

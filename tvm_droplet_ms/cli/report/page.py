@@ -26,7 +26,7 @@ from ...session.roofline import task_work
 from ...session.work_dir import RESULT, SCHEDULES, SETTINGS
 from ...tuning.held_model import MODEL
 from ...tuning.kernel.machine import MACHINE, flop_of
-from .curve import curve, roofline_plot
+from .curve import curve, latency_plot, roofline_plot
 from .history import (
     ReportError,
     RunEvents,
@@ -82,6 +82,10 @@ def write_report(
     rooflines = [
         Markup(_roofline(model["kernels"], content["machine"])) for model in content["models"]
     ]
+    courses = [
+        Markup(latency_plot(**model["course"]) if _has_course(model) else "")
+        for model in content["models"]
+    ]
     environment = Environment(autoescape=True)
     environment.filters["share"] = shown_share
     environment.filters["plain"] = without_types
@@ -90,7 +94,11 @@ def write_report(
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     try:
         page = template.render(
-            content=content, plots=plots, rooflines=rooflines, reload_secs=reload_secs
+            content=content,
+            plots=plots,
+            rooflines=rooflines,
+            courses=courses,
+            reload_secs=reload_secs,
         )
     # Only the files below come from outside; this module makes all other values.
     except (UndefinedError, TypeError) as error:
@@ -200,8 +208,17 @@ def _models(
             is_slower = before_us is not None and us > SLOWER * before_us
             found["is_slower"] = is_slower and us >= NOTABLE * total
             rows.append(row | found | {"share": us / total, "before_us": before_us})
-        models.append(asdict(model) | {"kernels": rows, "is_clear": model.is_clear})
+        of_model = asdict(model) | {"kernels": rows, "is_clear": model.is_clear}
+        if model.course is not None:
+            course = model.course
+            of_model["course"] = {"estimates": course.estimates, "measured": course.measured}
+        models.append(of_model)
     return models
+
+
+def _has_course(model: Mapping[str, Any]) -> bool:
+    """Whether something was measured after the first executable."""
+    return model["course"] is not None and len(model["course"]["estimates"]) > 1
 
 
 def _rates(mod: IRModule | None, calls: int, us: float) -> dict[str, float | None]:
