@@ -79,6 +79,11 @@ def test_a_layer_is_its_operators_and_its_extents(name, mod, layer):
     assert layer_of(name, mod()) == layer
 
 
+def test_without_a_workload_a_layer_is_its_operators():
+    assert layer_of("fused_grouped_conv2d4_add6_relu31", None) == "grouped convolution + add + relu"
+    assert layer_of("b", None) == ""
+
+
 @pytest.mark.parametrize(
     ("mod", "shape"),
     [

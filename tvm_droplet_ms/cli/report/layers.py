@@ -19,19 +19,19 @@ from ...model.kernels.winograd.winograd import implementation_of
 from .shapes import extent_of, producer_of, spelled
 
 
-def layer_of(name: str, mod: IRModule) -> str:
+def layer_of(name: str, mod: IRModule | None) -> str:
     """Describe the layers that a kernel computes; empty if its name has no operator of Relax.
 
     ``name``: the name of the function, such as ``fused_conv2d3_add1_relu``. ``mod``: its workload,
     whose convolution or pooling is told with its window, its input without the batch, and its
-    output channels.
+    output channels. None if the run did not keep it.
     """
     operators = _operators(name)
     if not operators:
         return ""
     shown = [_english(each) for each in operators]
     for place, operator in enumerate(operators):
-        if re.search(r"(conv|pool)\d?d?", operator):
+        if mod is not None and re.search(r"(conv|pool)\d?d?", operator):
             shown[place] = _with_window(shown[place], mod)
             break
     return " + ".join(shown)
@@ -53,10 +53,10 @@ def _operators(name: str) -> list[str]:
 
 @cache
 def _names() -> frozenset[str]:
-    """The names of Relax's operators without their folders, and those of TOPI for the same."""
+    """The names of Relax's operators without their folders, and other names of kernels."""
     relax = (str(name) for name in Op.list_op_names())
     names = {name.rpartition(".")[2] for name in relax if name.startswith("relax.")}
-    return frozenset(names | {"concatenate", "transpose"})
+    return frozenset(names | {"concatenate", "grouped_conv2d", "transpose"})
 
 
 def _english(operator: str) -> str:

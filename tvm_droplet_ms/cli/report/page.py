@@ -203,7 +203,7 @@ def _models(
             if model.kernels:
                 found |= {"schedule": schedules.get(row["name"]), "is_in_use": True}
             us, before_us = row["us"], before.get(row["workload"])
-            found["layer"] = "" if mod is None else layer_of(row["name"], mod)
+            found["layer"] = layer_of(row["name"], mod)
             found |= _rates(mod, row["calls"], us)
             is_slower = before_us is not None and us > SLOWER * before_us
             found["is_slower"] = is_slower and us >= NOTABLE * total
