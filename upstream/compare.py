@@ -160,9 +160,15 @@ def write_table(page: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def table(lines: list[Mapping[str, Any]]) -> str:
-    """Geometric means over the seeds, and the speed of the published search against the others."""
+    """The tables of each number of trials, the smallest first."""
     if not lines:
         return "Not measured yet.\n"
+    counts = sorted({line["trials"] for line in lines})
+    return "\n".join(_table([line for line in lines if line["trials"] == one]) for one in counts)
+
+
+def _table(lines: list[Mapping[str, Any]]) -> str:
+    """Geometric means over the seeds, and the speed of the published search against the others."""
     others = (EVOLUTION, POST_OPTIMIZATION)
     methods = (*others, DROPLET)
     columns = ["layer", "seeds", *(f"{method}, us" for method in methods)]

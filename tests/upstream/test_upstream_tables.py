@@ -44,6 +44,14 @@ def test_each_other_method_is_compared_with(compare):
     assert rows["post_optimization"][4::2] == ["1.00", "2 of 4"]
 
 
+def test_numbers_of_trials_are_not_mixed(compare):
+    lines = [line("one", 4, 1, 1), line("one", 1, 2, 1) | {"trials": 200}]
+    first, second = compare.table(lines).split("| layer |")[1:]
+    assert "| one | 1 | 4 | 1 | 1 | 4.00 (4.00 to 4.00) | 1.00 (1.00 to 1.00) |" in first
+    assert "| one | 1 | 1 | 2 | 1 | 1.00 (1.00 to 1.00) | 2.00 (2.00 to 2.00) |" in second
+    assert "64 trials" in first and "200 trials" in second and "200 trials" not in first
+
+
 def test_page_has_the_table_of_its_data(compare, tmp_path):
     page = tmp_path / "droplet.md"
     page.write_text((DOCS / "droplet.md").read_text())
