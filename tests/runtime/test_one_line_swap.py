@@ -12,6 +12,7 @@ import onnx
 import onnx.version_converter
 import pytest
 
+from benchmarks.zoo.model_zoo import light_onnx
 from tvm_droplet_ms import tune
 from tvm_droplet_ms.runtime import InferenceSession, SessionError
 from tvm_droplet_ms.runtime.binding import IOBinding
@@ -99,37 +100,18 @@ def run_program(text: str, path: Path) -> list[np.ndarray]:
         return [arrays[f"arr_{place}"] for place in range(len(arrays))]
 
 
-def with_weights(path: Path) -> onnx.ModelProto:
-    """The model of version 13, with random weights where the package left them out."""
-    model, rng = onnx.load(path), np.random.default_rng(0)
-    # ONNX Runtime lacks operators of version 6.
-    model = onnx.version_converter.convert_version(model, 13)
-    shapes = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "ConstantOfShape" and node.input[0] in shapes:
-            shape = shapes[node.input[0]]
-            values = rng.uniform(0.5, 1.5, shape)
-            if len(shape) > 1:
-                values = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
-            tensor = onnx.numpy_helper.from_array(values.astype("float32"))
-            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, value=tensor))
-        elif node.op_type == "Softmax":
-            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output))
-    used = {name for node in model.graph.node for name in node.input}
-    kept = [each for each in model.graph.initializer if each.name in used]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
-    return model
+def model_of(name: str) -> onnx.ModelProto:
+    """A model as one of version 13, because ONNX Runtime lacks operators of version 6."""
+    folder, _, light = name.partition("/light_")
+    model = light_onnx(light) if light else onnx.load(FOLDER / folder / "model.onnx")
+    return onnx.version_converter.convert_version(model, 13)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_program_runs_with_one_line_swapped(name: str, tmp_path: Path) -> None:
-    source = FOLDER / name
     path = tmp_path / "model.onnx"
-    onnx.save(
-        with_weights(source / "model.onnx" if source.is_dir() else Path(f"{source}.onnx")), path
-    )
+    onnx.save(model_of(name), path)
     expected = run_program(PROGRAM, path)
     tune(path, trials=0, work_dir=tmp_path / "run", progress=None)
     assert PROGRAM.count(LINE) == 1

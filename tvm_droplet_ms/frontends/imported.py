@@ -41,13 +41,16 @@ PROGRAM_BYTES = 700_000_000
 above what ONNX files of 0.5 and 2 GB took, without pages of mapped files."""
 
 _CONTROL_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
     ),
 )
-"""The limit and the use of memory of a control group, in version 2 and 1."""
+"""The folder of a control group, in version 2 and 1, its limit and its use of memory, and the part
+of the use that Linux gives back when it is needed, in ``memory.stat``: cached pages of files."""
 
 
 @dataclass(frozen=True)
@@ -272,10 +275,13 @@ def listed(names: Sequence[str], most: int) -> str:
 def free_memory() -> int:
     """Return the bytes that this process can still take, by the machine and its control group."""
     free = int(psutil.virtual_memory().available)
-    for limit, usage in _CONTROL_GROUPS:
+    for folder, limit, usage, cached in _CONTROL_GROUPS:
         # Without a control group there are no such files, and without a limit there is no number.
         with contextlib.suppress(OSError, ValueError):
-            free = min(free, int(Path(limit).read_text()) - int(Path(usage).read_text()))
+            left = int(Path(folder, limit).read_text()) - int(Path(folder, usage).read_text())
+            statistics = Path(folder, "memory.stat").read_text().split()
+            pages = dict(zip(statistics[::2], statistics[1::2], strict=False))
+            free = min(free, left + int(pages.get(cached, 0)))
     return max(free, 0)
 
 

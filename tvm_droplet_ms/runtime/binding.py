@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import SessionError
+from .node_args import numpy_type
 
 
 class BoundValue(NamedTuple):
@@ -107,7 +108,7 @@ class IOBinding:
 def _array_of(name: str, ortvalue: Any) -> Any:
     if isinstance(ortvalue, BoundValue):
         return ortvalue.array
-    dtype = ortvalue.numpy().dtype
+    dtype = numpy_type(ortvalue.data_type())  # ``numpy()`` would copy the values.
     return _array_at(
         name, ortvalue.device_name(), dtype, ortvalue.shape(), ortvalue.data_ptr(), ortvalue
     )

@@ -10,6 +10,12 @@ _ONNX_TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types that differ from NumPy's."""
 
 
+def numpy_type(name: str) -> str:
+    """NumPy's name of a type such as ``"tensor(float)"``."""
+    kind = name.removeprefix("tensor(").removesuffix(")")
+    return {onnx: ours for ours, onnx in _ONNX_TYPES.items()}.get(kind, kind)
+
+
 class NodeArg(NamedTuple):
     """An input or an output, as ONNX Runtime describes it.
 

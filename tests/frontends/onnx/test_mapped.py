@@ -58,6 +58,20 @@ def test_weights_are_mapped_and_the_model_is_the_same(path: str) -> None:
         assert ours.name == theirs.name
 
 
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+def test_values_of_half_a_byte_are_read_and_not_mapped(path: str, kind: str) -> None:
+    """They have fewer bytes than elements: a map would go on into the next weight."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    given = np.random.default_rng(0).integers(0, 8, (1024, 4096)).astype(getattr(ml_dtypes, kind))
+    model = onnx.load(path)
+    model.graph.initializer.insert(0, onnx.numpy_helper.from_array(given, "packed"))
+    onnx.save_model(model, path)
+    (found, *others) = load_onnx(path).graph.initializer
+    assert len(found.raw_data) == given.size // 2 and not is_mapped(found)
+    np.testing.assert_array_equal(array_of_tensor(found), given)
+    assert all(map(is_mapped, others))
+
+
 def test_the_reference_and_the_import_read_them(path: str) -> None:
     pytest.importorskip("onnxruntime")
     model = import_model(path)
@@ -121,12 +135,15 @@ def test_the_need_is_told_for_large_models(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_limit_of_a_control_group_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What Linux caches for the group is free."""
     limit, usage = tmp_path / "memory.max", tmp_path / "memory.current"
-    monkeypatch.setattr(imported, "_CONTROL_GROUPS", ((str(limit), str(usage)),))
+    group = (str(tmp_path), limit.name, usage.name, "inactive_file")
+    monkeypatch.setattr(imported, "_CONTROL_GROUPS", (group,))
     whole = imported.free_memory()
     limit.write_text("3000\n")
     usage.write_text("1000\n")
-    assert imported.free_memory() == 2000 < whole
+    (tmp_path / "memory.stat").write_text("anon 600\ninactive_file 300\nactive_file 100\n")
+    assert imported.free_memory() == 2300 < whole
     limit.write_text("max\n")
     assert imported.free_memory() > 1_000_000
 

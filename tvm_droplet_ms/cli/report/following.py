@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``droplet-ms report --follow``: writes the page again while a run goes on. Imports no TVM."""
+"""``droplet-ms report --follow``: writes the page again while a run goes on."""
 
 import os
 import sys
@@ -8,6 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ...display.displays import EVENTS
+from ...session.records import RECORDS, WORKLOADS
+from ...session.work_dir import RESULT, SCHEDULES
 from .history import ReportError
 
 SECONDS = 10
@@ -42,10 +45,10 @@ def follow(work_dir: str | os.PathLike[str], write: Callable[[int], object]) -> 
 
 
 def _state(directory: Path) -> list[tuple[str, int, int]]:
-    """The names, sizes and times of the files that a run writes, but for the pages."""
+    """The names, sizes and times of the files that a run writes."""
     found = []
-    for entry in sorted(directory.iterdir()) if directory.is_dir() else []:
-        if entry.suffix in (".json", ".jsonl") and entry.is_file():
-            status = entry.stat()
-            found.append((entry.name, status.st_size, status.st_mtime_ns))
-    return [one for one in found if one[0] != "report.json"]
+    for name in (EVENTS, RECORDS, WORKLOADS, SCHEDULES, RESULT):
+        with suppress(FileNotFoundError):
+            status = (directory / name).stat()
+            found.append((name, status.st_size, status.st_mtime_ns))
+    return found

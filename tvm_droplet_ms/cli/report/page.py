@@ -61,7 +61,7 @@ def write_report(
     ``out``: the HTML file. The numbers go to the file of the same name with the suffix ``.json``.
     ``reload_secs``: seconds after which a browser loads the page again; None for never.
     Returns the path of that file. Raises ``ReportError`` if nothing was timed, a file is damaged,
-     Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
+    Jinja2 or Matplotlib is missing, or `out` has the suffix ``.json``.
     """
     if Path(out).suffix == ".json":
         raise ReportError(

@@ -7,6 +7,7 @@ copies of such a model share the pages of the file.
 
 import mmap
 import os
+import re
 from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
@@ -55,8 +56,15 @@ def load_others(model: ModelProto, path: str, places: Mapping[str, tuple[int, in
     """
     path = os.path.abspath(path)
     for tensor in model.graph.initializer:
-        if tensor.name in places:
-            _map(tensor, path, *places[tensor.name])
+        if tensor.name not in places:
+            continue
+        start, size = places[tensor.name]
+        if _size(tensor) == size:
+            _map(tensor, path, start, size)
+        else:
+            with open(path, "rb") as file:
+                file.seek(start)
+                tensor.raw_data = file.read(size)
     for graph in all_graphs(model.graph):
         for tensor in graph.initializer if graph is not model.graph else ():
             _load(tensor, path, maps=False)
@@ -101,7 +109,7 @@ def _size(tensor: TensorProto) -> int:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except KeyError:
         return 0
-    is_packed = "4" in kind.name.removesuffix("64") and kind.itemsize == 1
+    is_packed = re.search(r"(int|float)[24](?!\d)", kind.name) is not None
     return 0 if kind.hasobject or is_packed else prod(tensor.dims) * kind.itemsize
 
 
