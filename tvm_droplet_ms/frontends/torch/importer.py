@@ -49,10 +49,14 @@ class CheckedImporter(ExportedProgramImporter):  # type: ignore[misc]
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         unknown = [node for node in nodes if node.target.__name__ not in self.convert_map]
         if unknown:
-            names = ", ".join(dict.fromkeys(node.target.__name__ for node in unknown))
+            names = list(dict.fromkeys(node.target.__name__ for node in unknown))
+            operators, are, it = "operator", "is", "it"
+            if len(names) > 1:
+                operators, are, it = "operators", "are", "them"
             raise ModelError(
-                f"the model uses the operator {names} of PyTorch{line_of(unknown[0])}, which is "
-                "not supported: replace it, or export the part of the model without it"
+                f"the model uses the {operators} {', '.join(names)} of PyTorch"
+                f"{line_of(unknown[0])}, which {are} not supported: replace {it}, or compile "
+                f"the part of the model without {it}"
             )
 
     def _ours(self, converter: Callable[[Any, Any], Any]) -> Converter:

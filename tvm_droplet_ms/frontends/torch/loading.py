@@ -49,9 +49,11 @@ def import_pytorch() -> Any:
 
 
 def line_of(node: Any) -> str:
-    """Return the source line that a node comes from, for a message."""
+    """Return the source line that a node comes from, for a message; "" if PyTorch generated it."""
     lines = (node.meta.get("stack_trace") or "").strip().splitlines()
-    return f" ({lines[-1].strip()})" if lines else ""
+    lines = [line for line in lines if line.strip(" ^~")]
+    is_generated = len(lines) > 1 and 'File "<eval_with_key>' in lines[-2]
+    return f" ({lines[-1].strip()})" if lines and not is_generated else ""
 
 
 def unlifted(program: Any) -> Any:
