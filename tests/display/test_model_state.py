@@ -70,7 +70,7 @@ def test_text_worked_by_hand():
     # 48 of 400 us; the made-up forecast is 100 times 352 us.
     assert state.shown_latency(" than at first") == "model about 0.352 ms, 12% less than at first"
     assert state.shown_time(122.0) == "22 of 42 s"
-    assert state.shown_forecast() == "a further minute about 3.5% less"
+    assert state.shown_forecast() == "another minute about 3.5% less"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_forecast_gets_the_kernels_as_they_are_now():
 
     state = ModelState(400e-6, model().kernels, 0.0, 1.0, forecast)
     state.tell(CONV, 10e-6, 16)
-    assert state.shown_forecast() == "a further minute about 2.2% less"
+    assert state.shown_forecast() == "another minute about 2.2% less"
     assert asked == [([pytest.approx(40e-6), pytest.approx(100e-6)], pytest.approx(360e-6))]
 
 
@@ -102,7 +102,7 @@ def test_lines_begin_with_the_model():
     lines.batch(run, run.tasks[0])
     lines.batch(run, run.tasks[0])
     assert shown == [
-        "model about 0.352 ms, 12% less, 22 of 42 s, a further minute about 3.5% less; "
+        "model about 0.352 ms, 12% less, 22 of 42 s, another minute about 3.5% less; "
         "conv: 2 trials, best 8 us, 0 since the last gain, 0 failed, 2 trials of all 2"
     ]
 
@@ -132,7 +132,7 @@ def test_the_view_begins_with_the_model_and_a_bar():
     run.model.tell(CONV, 8e-6, 2)
     first, second, *table = rendered(run, 80).splitlines()
     assert first.rstrip() == "model about 0.352 ms, 12% less than the first executable"
-    assert second.endswith("21 of 42 s, a further minute about 3.5% less")
+    assert second.endswith("21 of 42 s, another minute about 3.5% less")
     # Half of the time is over: half of the bar.
     assert second.count("━") == 5
     assert table[-1].rstrip() == "0 trials of 2 task(s)"
@@ -151,7 +151,7 @@ def test_at_60_columns_nothing_is_wrapped(phase):
     # Two lines of the model, three of the header, one of each task, the last rule, the caption.
     assert len(lines) == 2 + 3 + 2 + 1 + 1
     assert max(map(cell_len, lines)) <= 60
-    assert lines[1].rstrip().endswith("1234 of 3600 s, a further minute about 12.3% less")
+    assert lines[1].rstrip().endswith("1234 of 3600 s, another minute about 12.3% less")
     assert "12346" in lines[5] and "1056" in lines[5] and "fused" in lines[5]
 
 

@@ -82,7 +82,7 @@ class ModelState:
     def shown_forecast(self) -> str:
         """The expected gain of another minute."""
         gain = self.forecast(list(self.kernels.values()), self.secs)
-        return f"a further minute about {gain:.1%} less"
+        return f"another minute about {gain:.1%} less"
 
 
 def _shown_ms(secs: float) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected gain of a further minute of a whole model."""
+"""The expected gain of another minute of a whole model."""
 
 import pytest
 
@@ -50,5 +50,5 @@ def test_the_time_of_what_cannot_be_tuned_counts():
 
 def test_text():
     assert str(Outlook(0.003, 0.0003, 0.0063)) == (
-        "a further minute is expected to gain 0.3% (80% interval 0.0 to 0.6%)"
+        "another minute is expected to gain 0.3% (80% interval 0.0 to 0.6%)"
     )

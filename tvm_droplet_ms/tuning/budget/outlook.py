@@ -51,7 +51,7 @@ class Outlook:
 
     def __str__(self) -> str:
         return (
-            f"a further minute is expected to gain {self.gain:.1%} "
+            f"another minute is expected to gain {self.gain:.1%} "
             f"(80% interval {100 * self.low:.1f} to {self.high:.1%})"
         )
 
