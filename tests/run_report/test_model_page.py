@@ -7,6 +7,10 @@ import re
 import pytest
 from made_up_runs import event, write_course, write_model, write_rates
 
+from tvm import te
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.database import JSONDatabase
+from tvm.tirx import const
 from tvm_droplet_ms.cli.report.models import read_models
 from tvm_droplet_ms.cli.report.page import bars, write_report
 from tvm_droplet_ms.session.records import RECORDS, WORKLOADS
@@ -167,6 +171,34 @@ def test_the_kernels_are_below_the_roofline(model):
         "8x8 * 8x8: 1.33 FLOP per byte, 0.003413 GFLOP/s",
     ]
     assert "10 GB/s times the operations" in text and "100 GFLOP/s, where" in text
+    assert "Left out: 1 kernel whose operations cannot be counted.</figcaption>" in text
+
+
+def test_the_roofline_tells_how_many_kernels_only_move_data(model):
+    write_rates(model)
+    n, m = const(16, "int64"), const(8, "int64")
+    a = te.placeholder([n, m], name="A")
+    b = te.compute([m, n], lambda i, j: a[j, i], name="B")
+    database = JSONDatabase(work_dir=str(model))
+    database.commit_workload(IRModule({"main": te.create_prim_func([a, b])}))
+    moving = json.loads((model / WORKLOADS).read_text().splitlines()[-1])[0]
+    large = json.loads((model / WORKLOADS).read_text().splitlines()[1])[0]
+    kernels = [("b", large, 600e-6, 0.2), *((name, moving, 1e-4, 0.1) for name in ("c", "d"))]
+    with (model / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(event("result", 1.0, kernels)) + "\n")
+    (times,) = numbers_of(model)["models"]
+    assert [row["flop_per_byte"] for row in times["kernels"]] == [pytest.approx(1.6), 0.0, 0.0]
+    text = (model / "page.html").read_text()
+    assert "Left out: 2 kernels without arithmetic.</figcaption>" in text
+
+
+@pytest.mark.parametrize(("deviation", "shown"), [(0.0, "0"), (1.5e-6, "1.5e-06")])
+def test_the_deviation_of_the_outputs(model, deviation, shown):
+    with (model / "progress.jsonl").open("a") as file:
+        file.write(json.dumps(event("result", 1.0) | {"deviation": deviation}) + "\n")
+    numbers_of(model)
+    text = (model / "page.html").read_text()
+    assert f"The outputs deviate by {shown} from those of ONNX Runtime, relative" in text
 
 
 def test_the_latency_falls_with_the_gains_of_the_kernels(model):

@@ -56,6 +56,17 @@ def depthwise():
     return module(image, weights, topi.nn.depthwise_conv2d_nhwc(image, weights, 1, 1, 1))
 
 
+def channels_twice():
+    """Two output channels a channel."""
+    image, weights = long(1, 20, 20, 8, name="image"), long(3, 3, 8, 2, name="weights")
+    return module(image, weights, topi.nn.depthwise_conv2d_nhwc(image, weights, 1, 1, 1))
+
+
+def grouped():
+    image, weights = long(1, 8, 20, 30, name="image"), long(16, 2, 3, 5, name="weights")
+    return module(image, weights, topi.nn.group_conv2d_nchw(image, weights, 1, (1, 2), 1, 4))
+
+
 def pooling():
     image = long(1, 20, 20, 8, name="image")
     pool = topi.nn.pool2d(image, (3, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max", layout="NHWC")
@@ -68,7 +79,10 @@ def pooling():
         ("fused_conv2d3_add_relu12", convolution, "7x7 convolution 60x160x3 -> 64 + add + relu"),
         ("conv2d", winograds_layer, "3x3 convolution 56x56x64 -> 32"),
         ("conv2d7", channels_first, "3x5 convolution 8x20x30 -> 16"),
-        ("fused_conv2d_relu", depthwise, "3x3 convolution 20x20x8 + relu"),
+        ("fused_conv2d_relu", depthwise, "3x3 depthwise convolution 20x20x8 -> 8 + relu"),
+        ("conv2d", channels_twice, "3x3 depthwise convolution 20x20x8 -> 16"),
+        ("grouped_conv2d", grouped, "3x5 grouped convolution 8x20x30 -> 16"),
+        ("conv2d", grouped, "3x5 grouped convolution 8x20x30 -> 16"),
         ("max_pool2d21", pooling, "3x2 max pool 20x20x8"),
         ("fused_strided_slice2_log_softmax1", softmax, "strided slice + log softmax"),
         ("transpose1", transposition, "transpose"),

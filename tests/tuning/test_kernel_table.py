@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of a model at the begin of its search, and results in a notebook."""
 
+import dataclasses
 import math
 import time
 from pathlib import Path
@@ -104,7 +105,7 @@ def test_measurements_reach_the_model(tmp_path):
     measure(20e-6)
     first, second, third = lines
     assert first.startswith("a: ") and third.startswith("a: ")
-    assert second.startswith("model about 0.36 ms, 10% less, 0 of 60 s, a further minute about ")
+    assert second.startswith("model about 0.36 ms, 10% less, 0 of 60 s, another minute about ")
     assert kernels[key].trials == 2
 
 
@@ -129,6 +130,12 @@ def tuned(kind=TuneResult, **options):
         notes=("<i>a note</i>",),
         **options,
     )
+
+
+def test_a_deviation_of_zero_is_plain():
+    result = dataclasses.replace(tuned(), deviation=0.0)
+    assert "<td>0 of the scale of its row, from a &amp; b</td>" in result._repr_html_()
+    assert "deviation 0, work_dir" in repr(result)
 
 
 def test_a_result_is_a_table_in_a_notebook():

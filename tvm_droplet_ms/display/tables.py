@@ -28,6 +28,11 @@ def shown_share(share: float) -> str:
     return ">=100%" if share >= 1.0 else f"{100 * share:.0f}%"
 
 
+def shown_deviation(deviation: float) -> str:
+    """Format a deviation of outputs relative to their scale, such as "1.2e-06"; "0" for none."""
+    return f"{deviation:.1e}" if deviation else "0"
+
+
 def align(lines: Sequence[Sequence[str]]) -> str:
     """Align the cells of a Markdown table.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tvm.target import Target
 
-from ..display.tables import html_table, shown_share
+from ..display.tables import html_table, shown_deviation, shown_share
 from ..frontends.imported import Arrays, InputSpec
 from ..measure.turns import quartiles, time_in_alternation
 from ..runtime import InferenceSession, SessionError
@@ -157,7 +157,7 @@ class TuneResult:
         """Return one line: the fields hold weights, schedules and the outputs of the check."""
         return (
             f"{type(self).__name__}({self.latency}, {self.trials} trials, "
-            f"deviation {self.deviation:.1e}, work_dir={os.fspath(self.work_dir)!r})"
+            f"deviation {shown_deviation(self.deviation)}, work_dir={os.fspath(self.work_dir)!r})"
         )
 
     @property
@@ -173,10 +173,10 @@ class TuneResult:
         """Return the lines of the summary, each with its name: the latency, then the others."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items()))
         ending = f", ended by {self.why_ended}" + (f"; failed: {kinds}" if kinds else "")
-        reference = self.check.reference.name
+        deviation, reference = shown_deviation(self.deviation), self.check.reference.name
         return [
             ("latency", f"{self.latency} on {self.threads} thread(s)"),
-            ("deviation", f"{self.deviation:.1e} of the scale of its row, from {reference}"),
+            ("deviation", f"{deviation} of the scale of its row, from {reference}"),
             ("trials", f"{self.trials}{ending}"),
             ("outlook", f"{self.outlook}"),
             ("work_dir", f"{self.work_dir}"),

@@ -23,8 +23,8 @@ def layer_of(name: str, mod: IRModule | None) -> str:
     """Describe the layers that a kernel computes; empty if its name has no operator of Relax.
 
     ``name``: the name of the function, such as ``fused_conv2d3_add1_relu``. ``mod``: its workload,
-    whose convolution or pooling is told with its window, its input without the batch, and its
-    output channels. None if the run did not keep it.
+    whose convolution or pooling is told with its window, its input without the batch, its output
+    channels, and whether it has groups. None if the run did not keep it.
     """
     operators = _operators(name)
     if not operators:
@@ -66,27 +66,29 @@ def _english(operator: str) -> str:
 
 def _with_window(operator: str, mod: IRModule) -> str:
     """The text of a convolution or a pooling with its window and its extents, where they show."""
-    window, data, channels = _window_of(mod)
+    window, data, channels, groups = _window_of(mod)
     if not window:
         return operator
     to = f" -> {channels}" if channels > 1 else ""
-    return f"{spelled(window)} {operator} {spelled(data)}{to}"
+    operator = operator.removeprefix("grouped ")
+    return f"{spelled(window)} {groups}{operator} {spelled(data)}{to}"
 
 
-def _window_of(mod: IRModule) -> tuple[list[int], list[Any], int]:
+def _window_of(mod: IRModule) -> tuple[list[int], list[Any], int, str]:
     """The window of a kernel, the extents of its input without the batch, its output channels.
 
-    Pooling has no output channels of its own: 1. The window is empty if there is none.
+    And "depthwise ", "grouped " or "". Pooling has no output channels of its own: 1. The window is
+    empty if there is none.
     """
     what = implementation_of(mod) if "main" in mod else None
     if what is not None:
         layer = what.layer
-        return [3, 3], [layer.in_height, layer.in_width, layer.in_channels], layer.channels
+        return [3, 3], [layer.in_height, layer.in_width, layer.in_channels], layer.channels, ""
     function = next(iter(mod.functions.values()))
     blocks = nodes_in(function.body, SBlock)
     reductions = [block for block in blocks if block.init is not None and block.reads]
     if not reductions:
-        return [], [], 1
+        return [], [], 1, ""
     main = max(reductions, key=lambda block: prod(_extents(block).values()))
     extents, sums = (
         _extents(main),
@@ -94,14 +96,21 @@ def _window_of(mod: IRModule) -> tuple[list[int], list[Any], int]:
     )
     data, *weights = main.reads
     indices = [set(nodes_in(each.min, Var)) & extents.keys() for each in data.region]
-    # An element of the window is added to the position of an output: ``y + i``.
-    windows = [axes & sums for axes in indices if axes & sums and axes - sums]
-    window = [extents[axis] for axes in windows for axis in axes]
     of_data = set[Any]().union(*indices)
     of_weights = {axis for each in weights for axis in _axes(each) if axis in extents}
+    # An element of the window is added to the position of an output: ``y + i``. A channel of a
+    # group is added to that of an output, too, which has weights.
+    places = of_data - sums - of_weights
+    windows = [axes & sums for axes in indices if axes & sums and axes & places]
+    window = [extents[axis] for axes in windows for axis in axes]
     source = producer_of(data.source, function, blocks)
     shape = list(source.shape[1:])
-    return window, shape, prod(extents[axis] for axis in of_weights - sums - of_data)
+    # With groups, an output channel selects input channels.
+    groups = ""
+    if window and of_weights & of_data - sums:
+        rest = prod(extents[axis] for axis in sums) // prod(window)
+        groups = "depthwise " if rest == 1 else "grouped "
+    return window, shape, prod(extents[axis] for axis in of_weights - sums), groups
 
 
 def _axes(read: Any) -> set[Any]:

@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from ...compat.versions import package_version
 from ...display.state import shown_us
-from ...display.tables import shown_share
+from ...display.tables import shown_deviation, shown_share
 from ...session.archive import replacing
 from ...session.errors import last_line
 from ...session.records import RECORDS, WORKLOADS, parse_line, read_lines
@@ -88,6 +88,7 @@ def write_report(
     ]
     environment = Environment(autoescape=True)
     environment.filters["share"] = shown_share
+    environment.filters["deviation"] = shown_deviation
     environment.filters["plain"] = without_types
     environment.filters["short"] = lambda number: shown_us(1e-6 * number)
     environment.filters["bars"] = bars
@@ -224,14 +225,14 @@ def _has_course(model: Mapping[str, Any]) -> bool:
 def _rates(mod: IRModule | None, calls: int, us: float) -> dict[str, float | None]:
     """The operations per byte of a kernel and its GFLOP/s by operations that it executes.
 
-    ``calls``, ``us``: the number of its calls, and the microseconds of all. None if the work is
-    unknown, or if it only moves data.
+    ``calls``, ``us``: the number of its calls, and the microseconds of all. 0 if it only moves
+    data; None if the work is unknown.
     """
     work = None
     if mod is not None and us > 0.0:
         with suppress(Exception):  # TVM raises errors of many types if it cannot count.
             work = task_work(mod)
-    if work is None or not (work.flops > 0.0 and work.bytes > 0.0):
+    if work is None or not (work.flops >= 0.0 and work.bytes > 0.0):
         return {"flop_per_byte": None, "executed_gflops": None}
     rate = 1e-3 * calls * work.flops / us
     return {"flop_per_byte": work.flops / work.bytes, "executed_gflops": rate}

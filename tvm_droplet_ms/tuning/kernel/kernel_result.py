@@ -15,7 +15,7 @@ from tvm.ir import IRModule
 from tvm.target import Target
 
 from ...display.state import shown_us
-from ...display.tables import html_table
+from ...display.tables import html_table, shown_deviation
 from ...measure.build import source_of
 from ...runtime.library_file import LibraryFile
 from ...session.archive import replacing
@@ -222,7 +222,9 @@ class KernelResult:
             lines.append(f"  {count} failed: {reason}")
         lines += [f"  refused: {reason}" for reason in self.wrong]
         lines += [f"  left out: {reason}" for reason in self.unchecked]
-        checked = f"checked, outputs differ by {self.deviation:.1e} of the scale of a row"
+        checked = (
+            f"checked, outputs differ by {shown_deviation(self.deviation)} of the scale of a row"
+        )
         if self.reason:
             checked += f", but {self.reason}"
         lines.append(f"  {checked if self.verified else f'not checked: {self.reason}'}")
