@@ -85,7 +85,7 @@ def read_inputs(files: Sequence[str], session: "InferenceSession") -> dict[str, 
     return found
 
 
-def shown(shape: Sequence[int | None]) -> str:
+def shown(shape: Sequence[int | str | None]) -> str:
     """A shape for people: ``1x3x224x224``, "?" for an extent that may vary."""
     return "x".join("?" if extent is None else str(extent) for extent in shape) or "scalar"
 

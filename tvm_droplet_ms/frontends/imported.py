@@ -69,12 +69,18 @@ class ModelIdentity:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input of a model; ``use``: the use of its integers, which determines random values."""
+    """An input of a model.
+
+    - ``use``: the use of its integers, which determines random values.
+    - ``extents``: for each axis, the name that the model gives its extent, or None; empty if it
+      names none.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     use: IntegerUse = field(default_factory=IntegerUse)
+    extents: tuple[str | None, ...] = ()
 
     def random(self, generator: np.random.Generator) -> np.ndarray:
         """Draw a random input: standard normal floats; integers and booleans by their use.
@@ -139,6 +145,7 @@ class ImportedModel:
     - ``notes``: notes on the import for the user, one sentence each.
     - ``locate``: finds the node where the import differs from the reference.
     - ``output_names``: the names of the outputs, if the model has them.
+    - ``output_extents``: the names of each output's extents, as ``InputSpec.extents``.
     """
 
     mod: IRModule
@@ -149,6 +156,7 @@ class ImportedModel:
     locate: Locate | None = None
     identity: ModelIdentity | None = None
     output_names: tuple[str, ...] = ()
+    output_extents: tuple[tuple[str | None, ...], ...] = ()
 
 
 def check_inputs(mod: IRModule) -> tuple[InputSpec, ...]:

@@ -40,10 +40,22 @@ _CPU_FLAGS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or an output: its name, NumPy's or ml_dtypes' name of its type."""
+    """An input or an output.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    dtype : str
+        NumPy's or ml_dtypes' name of its type.
+    extents : tuple[str | None, ...]
+        For each axis, the name that the model gives its extent, None if it gives none. Empty if
+        the model names none.
+    """
 
     name: str
     dtype: str
+    extents: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,9 @@ def _parsed(content: Mapping[str, Any]) -> LibraryInfo:
     def shapes(given: Any) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(shape) for shape in given)
 
+    def tensor(given: Any) -> TensorInfo:
+        return TensorInfo(given["name"], given["dtype"], tuple(given.get("extents", ())))
+
     buckets = [
         Bucket(shapes(each["inputs"]), shapes(each["outputs"]))
         for each in content["buckets"]["buckets"]
@@ -188,8 +203,8 @@ def _parsed(content: Mapping[str, Any]) -> LibraryInfo:
     return LibraryInfo(
         **{
             **content,
-            "inputs": tuple(TensorInfo(**each) for each in content["inputs"]),
-            "outputs": tuple(TensorInfo(**each) for each in content["outputs"]),
+            "inputs": tuple(map(tensor, content["inputs"])),
+            "outputs": tuple(map(tensor, content["outputs"])),
             "buckets": Buckets(tuple(buckets)),
             "functions": tuple(content["functions"]),
             "written": tuple(content["written"]),

@@ -19,12 +19,13 @@ def numpy_type(name: str) -> str:
 class NodeArg(NamedTuple):
     """An input or an output, as ONNX Runtime describes it.
 
-    ``type``: such as ``"tensor(float)"``. ``shape``: None for an extent that may vary.
+    ``type``: such as ``"tensor(float)"``. ``shape``: for an extent that may vary the name that the
+    model gives it, or None.
     """
 
     name: str
     type: str
-    shape: list[int | None]
+    shape: list[int | str | None]
 
 
 class ModelMetadata(NamedTuple):
@@ -44,8 +45,11 @@ def node_args(tensors: Sequence[Any], shapes: Sequence[Sequence[OpenShape]]) -> 
     found = []
     for place, tensor in enumerate(tensors):
         each = [shape[place] for shape in shapes]
-        extents: list[int | None] = [
-            column[0] if len(set(column)) == 1 else None for column in zip(*each, strict=False)
+        columns = list(zip(*each, strict=False))
+        names = tensor.extents or (None,) * len(columns)
+        extents: list[int | str | None] = [
+            name if column[0] is None or len(set(column)) > 1 else column[0]
+            for name, column in zip(names, columns, strict=False)
         ]
         kind = _ONNX_TYPES.get(tensor.dtype, tensor.dtype)
         found.append(NodeArg(tensor.name, f"tensor({kind})", extents))

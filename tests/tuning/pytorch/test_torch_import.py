@@ -135,6 +135,7 @@ class TestOpenExtents:
         program = self.program()
         (name,) = (str(each) for each in program.range_constraints if each.is_Symbol)
         imported = import_model(program, dims={name: 5})
+        assert [spec.extents for spec in imported.inputs] == [(name, None), ()]
         x, y = random_inputs(imported)
         assert x.shape == (5, 3) and y.shape == (10, 3)
         np.testing.assert_allclose(compiled(imported)([x, y])[0], x + y[1::2], rtol=1e-6)

@@ -44,6 +44,12 @@ def declared_input(value: onnx.ValueInfoProto) -> DeclaredInput:
     )
 
 
+def extent_names(value: onnx.ValueInfoProto) -> tuple[str | None, ...]:
+    """Return the name of each extent of a tensor that a model declares; None for one without."""
+    names = tuple(dim.dim_param or None for dim in value.type.tensor_type.shape.dim)
+    return names if any(names) else ()
+
+
 def input_values(
     model: onnx.ModelProto, given: Mapping[str, Any], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from ..extents import check_dims, check_shapes, named_extents, resolve_shapes
 from ..imported import ImportedModel, check_inputs, check_memory
 from .given_inputs import (
     declared_input,
+    extent_names,
     input_values,
     mark_given,
     named_pairs,
@@ -84,6 +85,8 @@ def import_onnx(
     )
     load = partial(_from_onnx, is_open=is_open)
     outputs = [value.name for value in model.graph.output]
+    output_extents = tuple(map(extent_names, model.graph.output))
+    extents = {value.name: extent_names(value) for value in others}
     pairs = named_pairs(in_place or {}, list(bound), outputs)
     marked, shared = share_pasts(model, pairs)
     # ONNX Runtime takes seconds to read and optimize a large model.
@@ -118,7 +121,10 @@ def import_onnx(
             f"ONNX Runtime cannot load the model ({problem}): outputs are compared with those of "
             "the untouched import",
         )
-    specs = [replace(spec, name=name) for spec, name in zip(check_inputs(mod), bound, strict=True)]
+    specs = [
+        replace(spec, name=name, extents=extents[name])
+        for spec, name in zip(check_inputs(mod), bound, strict=True)
+    ]
     locate = partial(first_different_node, simplified.model, list(bound), load)
     return ImportedModel(
         mod,
@@ -128,6 +134,7 @@ def import_onnx(
         notes,
         locate if reference else None,
         output_names=tuple(outputs),
+        output_extents=output_extents,
     )
 
 

@@ -40,6 +40,15 @@ def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[
     return resolve_shapes(declared, shapes, dims)
 
 
+def symbols(torch: Any, program: Any) -> dict[str, tuple[str | None, ...]]:
+    """Return the symbols of the inputs' extents by the name of the input; see ``InputSpec``."""
+    names = {
+        name: tuple(each if isinstance(each, str) else None for each in map(_name, value.shape))
+        for name, value in user_inputs(torch, program).items()
+    }
+    return {name: found for name, found in names.items() if any(found)}
+
+
 def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) -> Any:
     """Resize the example inputs of a program; return None if they already have the shapes.
 

@@ -37,17 +37,20 @@ def describe(
     outputs, found = compiled.output_memory(inputs)
     # Another branch may return other memory.
     aliases = None if _has_branches(imported.mod) else found
-    names = imported.output_names
+    names, extents = imported.output_names, imported.output_extents
     if len(names) != len(outputs):
         names = tuple(f"output_{place}" for place in range(len(outputs)))
+    if len(extents) != len(outputs):
+        extents = ((),) * len(outputs)
     given = tuple(spec.shape for spec in imported.inputs)
     identity = imported.identity
     return LibraryInfo(
         model="" if identity is None else identity.name,
         digest="" if identity is None else f"{identity.network}-{identity.weights}",
-        inputs=tuple(TensorInfo(spec.name, spec.dtype) for spec in imported.inputs),
+        inputs=tuple(TensorInfo(spec.name, spec.dtype, spec.extents) for spec in imported.inputs),
         outputs=tuple(
-            TensorInfo(name, dtype) for name, (_, dtype) in zip(names, outputs, strict=True)
+            TensorInfo(name, dtype, of_axes)
+            for name, (_, dtype), of_axes in zip(names, outputs, extents, strict=True)
         ),
         buckets=Buckets((Bucket(given, _output_shapes(imported.mod, outputs)),)),
         threads=threads,
