@@ -145,7 +145,10 @@ def test_dims_hold_for_all_inputs_and_names_are_those_of_the_model():
     inputs = [("in.1", FLOAT, ["batch", 3]), ("in_1", FLOAT, ["batch", "n"])]
     made = model([node("Concat", "in.1 in_1", axis=1)], inputs)
     imported = import_model(made, dims={"batch": 2, "n": 4})
-    expected = (InputSpec("in.1", (2, 3), "float32"), InputSpec("in_1", (2, 4), "float32"))
+    expected = (
+        InputSpec("in.1", (2, 3), "float32", extents=("batch", None)),
+        InputSpec("in_1", (2, 4), "float32", extents=("batch", "n")),
+    )
     assert imported.inputs == expected
     assert agreeing(imported)[0].shape == (2, 7)
 
@@ -221,6 +224,16 @@ def test_axes_that_are_an_input_are_to_be_bound():
     imported = import_model(made, constants={"axes": [1]})
     x = np.ones((2, 3), "float32")
     np.testing.assert_allclose(compiled(imported.mod, x)[0], [[3], [3]])
+
+
+def test_a_shape_that_is_an_input_is_to_be_bound():
+    made = model([node("Reshape", "x shape")], [("x", FLOAT, [2, 6]), ("shape", INT, [2])])
+    words = r"\(Reshape\) .* 'shape' is not constant, .* \(--constant shape=VALUE\)"
+    with pytest.raises(ModelError, match=words):
+        import_model(made)
+    imported = import_model(made, constants={"shape": [3, 4]})
+    x = np.arange(12, dtype="float32").reshape(2, 6)
+    np.testing.assert_array_equal(compiled(imported.mod, x)[0], x.reshape(3, 4))
 
 
 def test_a_scalar_fills_the_extent_that_the_shape_of_another_input_gives():

@@ -27,6 +27,7 @@ from .nodes.contrib import DOMAIN as CONTRIB
 from .nodes.contrib import attention, fused, grouped_attention, packed_weights
 from .nodes.recurrence import converters
 from .operands import (
+    NOT_CONSTANT,
     StringValues,
     UnknownExtent,
     UnsupportedNode,
@@ -124,6 +125,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc, name-defi
             raise type(error)(f"{text} cannot be imported: {error}") from error
         # TVM's converters raise errors of any type.
         except Exception as error:
+            if node.op_type == "Reshape" and _is_computed(self._nodes.get(node.input[1])):
+                raise self._unknown(node, NOT_CONSTANT.format("shape"), 1) from error
             if any(_is_open(self._nodes.get(name)) for name in node.input if name):
                 raise self._unknown(node, last_line(error)) from error
             # The operator takes axes, pads or the like as an input.
@@ -281,6 +284,11 @@ def _check_types(values: Sequence[Any]) -> None:
 def _has_no_shape(value: Any) -> bool:
     kind = getattr(value, "ty", None)
     return isinstance(kind, relax.TensorType) and not isinstance(kind.shape, relax.ShapeExpr)
+
+
+def _is_computed(value: Any) -> bool:
+    """True if a value is a tensor whose elements are known only when the model runs."""
+    return isinstance(getattr(value, "ty", None), relax.TensorType) and as_array(value) is None
 
 
 def _is_open(value: Any) -> bool:

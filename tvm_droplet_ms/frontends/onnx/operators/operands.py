@@ -118,6 +118,10 @@ class WrongExtent(UnsupportedNode):
     """Extents do not fit each other."""
 
 
+NOT_CONSTANT = "its input '{}' is not constant, and the extents of the result depend on it"
+"""The reason of an ``UnknownExtent``, with the name of an input."""
+
+
 def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None:
     """The values of an input that has to be constant. None if the input is omitted.
 
@@ -129,9 +133,7 @@ def constant_input(inputs: Sequence[Any], index: int, name: str) -> Array | None
         return None
     array = as_array(value)
     if array is None:
-        raise UnknownExtent(
-            f"its input {name!r} is not constant, and the extents of the result depend on it", index
-        )
+        raise UnknownExtent(NOT_CONSTANT.format(name), index)
     return array
 
 
