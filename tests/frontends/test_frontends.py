@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_droplet_ms import frontends
-from tvm_droplet_ms.frontends import import_model
+from tvm_droplet_ms.frontends import import_model, imported
 from tvm_droplet_ms.frontends.extents import DeclaredInput, resolve_shapes
 from tvm_droplet_ms.frontends.imported import InputSpec
 from tvm_droplet_ms.frontends.integer_inputs import IntegerUse
@@ -244,6 +244,18 @@ class TestOnnx:
         monkeypatch.setattr(frontends, "find_spec", lambda name: None)
         with pytest.raises(ModelError, match=r"needs the package onnx: pip install 'tvm-droplet"):
             import_model(str(path))
+
+
+def test_a_large_program_of_pytorch_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.export, "load", None)
+    monkeypatch.setattr(imported, "free_memory", lambda: 8_000_000_000)
+    path = tmp_path / "large.pt2"
+    with path.open("wb") as file:
+        file.truncate(4_000_000_000)
+    # Three copies, the program, and the weights that PyTorch reads.
+    with pytest.raises(ModelError, match=r"needs 16\.7 GB more memory .* 8\.0 GB are free"):
+        import_model(path)
 
 
 def test_what_is_no_program_of_pytorch_is_refused(tmp_path):

@@ -299,13 +299,16 @@ def needed_memory(weights: int, copies: int = 1) -> int:
     return copies * COPIES * weights + loading + program
 
 
-def check_memory(weights: int, available: int | None = None, *, copies: int = 1) -> None:
+def check_memory(
+    weights: int, available: int | None = None, *, copies: int = 1, unread: int = 0
+) -> None:
     """Raise ``ModelError`` if tuning needs more than the available bytes; None for free memory.
 
     ``weights``: their bytes. ``copies``: the number of shapes that the model is tuned for.
+    ``unread``: the bytes of weights that the import is going to hold.
     """
     available = free_memory() if available is None else available
-    needed = needed_memory(weights, copies)
+    needed = needed_memory(weights, copies) + unread
     if needed > available:
         raise ModelError(
             f"the model needs {needed / 1e9:.1f} GB more memory while it is tuned, and "

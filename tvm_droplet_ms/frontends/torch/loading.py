@@ -3,12 +3,14 @@
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...session.errors import ModelError, first_line
 from ..extents import Shapes
+from ..imported import check_memory
 from .open_extents import resized_examples
 
 if TYPE_CHECKING:
@@ -21,8 +23,14 @@ CACHE_NOTE = (
 
 
 def load_exported_program(path: str) -> "torch.export.ExportedProgram":
-    """Read a file of ``torch.export.save``. Raises ``ModelError`` if the file is not one."""
+    """Read a file of ``torch.export.save``.
+
+    Raises ``ModelError`` if the file is not one, or by its size does not fit in memory.
+    """
     torch = import_pytorch()
+    # Nearly all of a file is weights, which PyTorch does not compress.
+    size = os.path.getsize(path)
+    check_memory(size, unread=size)
     # For a file that it cannot read, PyTorch logs a traceback and then raises an error.
     logger = logging.getLogger("torch.export")
     level = logger.level
