@@ -16,10 +16,10 @@ from .node_args import ModelMetadata, NodeArg, node_args
 from .shapes import Shapes, cut, is_of, padded
 from .tensors import (
     Slot,
+    TorchTensor,
     check_changeable,
     converter,
     flat,
-    is_torch,
     numpy_type,
     tensor_of,
     torch_of,
@@ -288,11 +288,11 @@ class InferenceSession:
             if in_place and place in self._written:
                 check_changeable(value, self._input_names[place])
             if type(value) is not np.ndarray:
-                gives_torch = gives_torch or is_torch(value)
                 try:
                     values[place] = tensor_of(value, self.info.inputs[place].dtype)
                 except SessionError as error:
                     raise SessionError(f"input {self._input_names[place]!r}: {error}") from error
+                gives_torch = gives_torch or type(values[place]) is TorchTensor
             elif value.dtype != self._dtypes[place]:
                 raise self._wrong_type(place, str(value.dtype))
         shapes = tuple([value.shape for value in values])

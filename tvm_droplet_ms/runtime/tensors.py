@@ -23,6 +23,9 @@ _NUMPY_TYPES = frozenset(
     + [f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)]
 )
 
+_torch_names: dict[Any, str] = {}
+"""The names of PyTorch's types that were seen; TVM's tensor takes long to say it."""
+
 
 class Slot:
     """Aligned memory for an input; ``array`` is the memory as an array of the input's type."""
@@ -68,9 +71,8 @@ class Slot:
 class TorchTensor:
     """A PyTorch tensor: its shape, and the same memory as TVM's tensor."""
 
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
-        self.shape = tuple(int(extent) for extent in tensor.shape)
+    def __init__(self, tensor: Any, shape: tuple[int, ...]) -> None:
+        self.tensor, self.shape = tensor, shape
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         return np.array(array_of(self.tensor), dtype=dtype)
@@ -88,16 +90,19 @@ def tensor_of(value: Any, dtype: str) -> Any:
     """
     if not is_torch(value):
         return _array(value, dtype)
-    own = value.detach().resolve_neg().resolve_conj().contiguous()
+    own = value.detach() if value.requires_grad else value
+    if own.is_neg() or own.is_conj() or not own.is_contiguous():
+        own = own.resolve_neg().resolve_conj().contiguous()
     try:
         tensor = tvm_runtime().from_dlpack(own)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise SessionError(f"a PyTorch tensor cannot be read by DLPack: {error}") from error
-    if str(tensor.dtype) != dtype or tensor.device.type != "cpu":
+    name = _torch_names.get(own.dtype) or _torch_names.setdefault(own.dtype, str(tensor.dtype))
+    if name != dtype or not own.is_cpu:
         raise SessionError(
             f"a tensor of the type {tensor.dtype} on {tensor.device}: expected {dtype} on the CPU"
         )
-    return TorchTensor(tensor)
+    return TorchTensor(tensor, tuple(own.shape))
 
 
 def check_changeable(value: Any, name: str) -> None:
@@ -170,7 +175,8 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 def torch_of(tensor: Any) -> Any:
     """A tensor as PyTorch's, of the same memory."""
-    return sys.modules["torch"].from_dlpack(tensor)
+    # PyTorch does not ask a capsule for its device, which takes longer than the rest.
+    return sys.modules["torch"].from_dlpack(tensor.__dlpack__())
 
 
 def _array(value: Any, dtype: str) -> np.ndarray:

@@ -117,9 +117,13 @@ class _Graph:
         self._static = sorted(static)
         self._free = [place for place in range(len(inputs)) if place not in static]
         self._bound: dict[tuple[int, ...], _Bound | None] = {}
+        self._last: _Bound | None = None
         self._compile(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
+        last = self._last
+        if last is not None and last.holds(inputs):
+            return self._run(last, inputs)
         static = [inputs[place] for place in self._static]
         key = tuple(map(id, static))
         if key not in self._bound and len(self._bound) == _MOST_SETS:
@@ -130,20 +134,24 @@ class _Graph:
             except Exception as error:  # As in ``droplet``.
                 self._refuse(key, _reason(error))
         bound = self._bound[key]
-        if bound is not None and not bound.holds(static):
+        if bound is not None and not bound.holds(inputs):
             self._refuse(key, "its weights have changed")
             bound = None
         if bound is None:
             return self._module.forward(*inputs)
+        self._last = bound
+        return self._run(bound, inputs)
+
+    def _run(self, bound: "_Bound", inputs: Sequence[Any]) -> Any:
         try:
             return bound.run([inputs[place] for place in self._free])
         except SessionError as error:
-            self._refuse(key, str(error))
+            self._refuse(tuple([id(inputs[place]) for place in self._static]), str(error))
             return self._module.forward(*inputs)
 
     def _refuse(self, key: tuple[int, ...], reason: str) -> None:
         logger.warning("%s: %s", _EAGER, reason)
-        self._bound[key] = None
+        self._bound[key] = self._last = None
 
     def _compile(self, inputs: Sequence[Any]) -> None:
         import torch
@@ -157,41 +165,53 @@ class _Graph:
             raise ModelError(f"it changes {changed}")
         session = _session(program, self._options)
         strides = _output_strides(program)
-        static = [inputs[place] for place in self._static]
-        self._bound[tuple(map(id, static))] = _Bound(session, static, strides)
+        static = {place: inputs[place] for place in self._static}
+        self._bound[tuple(map(id, static.values()))] = _Bound(session, static, strides)
 
 
 class _Bound:
     """The library of a graph with one set of weights."""
 
     def __init__(
-        self, session: InferenceSession, static: Sequence[Any], strides: Sequence[tuple[int, ...]]
+        self,
+        session: InferenceSession,
+        static: Mapping[int, Any],
+        strides: Sequence[tuple[int, ...]],
     ) -> None:
         self._session, self._strides = session, strides
         # The tensors are kept, so that no other gets their identity.
-        self._static = [(each, each._version, each.data_ptr()) for each in static]
+        self._static = [
+            (place, each, each._version, each.data_ptr()) for place, each in static.items()
+        ]
 
-    def holds(self, static: Sequence[Any]) -> bool:
-        """Return whether these are the weights of the library, unchanged since."""
-        return all(
-            value is kept and value._version == version and value.data_ptr() == address
-            for value, (kept, version, address) in zip(static, self._static, strict=True)
-        )
+    def holds(self, inputs: Sequence[Any]) -> bool:
+        """Return whether the weights among a graph's inputs are the library's, unchanged since."""
+        for place, kept, version, address in self._static:
+            value = inputs[place]
+            if value is not kept or value._version != version or value.data_ptr() != address:
+                return False
+        return True
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run the library; its outputs as PyTorch's tensors."""
-        import torch
-
         found = []
         for each, strides in zip(self._session(inputs), self._strides, strict=True):
-            output = torch.from_numpy(each) if isinstance(each, np.ndarray) else each
-            if output.stride() != strides:
-                # As in eager PyTorch: the caller may take another view.
-                output = torch.empty_strided(output.shape, strides, dtype=output.dtype).copy_(
-                    output
-                )
-            found.append(output)
+            output = _tensor(each) if isinstance(each, np.ndarray) else each
+            found.append(output if output.stride() == strides else _strided(output, strides))
         return tuple(found)
+
+
+def _tensor(array: np.ndarray) -> Any:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+def _strided(tensor: Any, strides: tuple[int, ...]) -> Any:
+    """A copy with the strides of eager PyTorch: the caller may take another view."""
+    import torch
+
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 def _unsupported(module: Any, inputs: Sequence[Any]) -> str:
