@@ -34,23 +34,29 @@ LARGE = 1 << 27
 
 COPIES = 2
 """Copies of the weights besides the imported module: packed in the executable, and in the linker
-that writes it, or in the reference. TVM's loader makes one more while it reads the library."""
+that writes it, or in the reference. TVM's loader makes three while it reads the library, when the
+others are gone."""
 
-PROGRAM_BYTES = 700_000_000
-"""Memory of the program and its worker processes. With it and the copies, the estimate is 4 to 10%
-above what ONNX files of 0.5 and 2 GB took, without pages of mapped files."""
+PROGRAM_BYTES = 900_000_000
+"""Memory of the program and its worker processes. With it and the copies, the estimate is 10% above
+what an ONNX file of 0.5 GB took."""
 
 _CONTROL_GROUPS = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
     (
         "/sys/fs/cgroup/memory",
+        "memory",
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",
         "total_inactive_file",
     ),
 )
-"""The folder of a control group, in version 2 and 1, its limit and its use of memory, and the part
-of the use that Linux gives back when it is needed, in ``memory.stat``: cached pages of files."""
+"""The folder of all control groups, in version 2 and 1, the controller's name in `_OWN_GROUPS`, a
+group's limit and its use of memory, and the part of the use that Linux gives back when it is
+needed, in ``memory.stat``: cached pages of files."""
+
+_OWN_GROUPS = "/proc/self/cgroup"
+"""Names the control groups of this process."""
 
 
 @dataclass(frozen=True)
@@ -281,16 +287,28 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def free_memory() -> int:
-    """Return the bytes that this process can still take, by the machine and its control group."""
+    """Return the bytes that this process can still take, by the machine and its control groups."""
     free = int(psutil.virtual_memory().available)
-    for folder, limit, usage, cached in _CONTROL_GROUPS:
-        # Without a control group there are no such files, and without a limit there is no number.
-        with contextlib.suppress(OSError, ValueError):
-            left = int(Path(folder, limit).read_text()) - int(Path(folder, usage).read_text())
-            statistics = Path(folder, "memory.stat").read_text().split()
-            pages = dict(zip(statistics[::2], statistics[1::2], strict=False))
-            free = min(free, left + int(pages.get(cached, 0)))
+    for folder, controller, limit, usage, cached in _CONTROL_GROUPS:
+        for group in _groups(Path(folder), controller):
+            # Without a group there are no such files, and without a limit there is no number.
+            with contextlib.suppress(OSError, ValueError):
+                left = int((group / limit).read_text()) - int((group / usage).read_text())
+                statistics = (group / "memory.stat").read_text().split()
+                pages = dict(zip(statistics[::2], statistics[1::2], strict=False))
+                free = min(free, left + int(pages.get(cached, 0)))
     return max(free, 0)
+
+
+def _groups(folder: Path, controller: str) -> list[Path]:
+    """Return the folders of this process's control group and of all groups that contain it."""
+    own: list[str] = []
+    with contextlib.suppress(OSError):
+        for line in Path(_OWN_GROUPS).read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controller in controllers.split(","):
+                own = name.strip("/").split("/")
+    return [folder.joinpath(*own[:count]) for count in range(len(own) + 1)]
 
 
 def needed_memory(weights: int, copies: int = 1) -> int:

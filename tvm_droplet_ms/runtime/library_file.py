@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shared library that keeps the content it had when opened. Imports no TVM."""
 
+import contextlib
 import ctypes
 import functools
 import os
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from .tvm_runtime import tvm_runtime
 
 _COPIED_BYTES = 1 << 24
 """Number of bytes copied at a time."""
+
+_LARGE, _RELEASE_SECS = 1 << 26, 0.02
+"""The pages of a file of at least this many bytes are given back while it loads, at this pace."""
 
 _ADVISE_KERNEL, PAGE_OUT, UNMAP = ctypes.CDLL(None).madvise, 21, 4
 """Linux's call about pages, and its advices ``MADV_PAGEOUT`` and ``MADV_DONTNEED``.
@@ -44,10 +49,30 @@ class LibraryFile:
     def module(self) -> Any:
         """The TVM module of the library, loaded on first use."""
         # tvm.runtime.load_module would resolve the link, and pass the old name to the loader.
-        with tempfile.TemporaryDirectory(prefix="droplet_library_") as folder:
+        with tempfile.TemporaryDirectory(prefix="droplet_library_") as folder, self._releasing():
             link = Path(folder) / "library.so"
             link.symlink_to(f"/proc/self/fd/{self._descriptor}")
             return tvm_runtime().load_module(link)
+
+    @contextlib.contextmanager
+    def _releasing(self) -> Iterator[None]:
+        """Give the pages of a large file back while TVM copies them: less memory at the peak."""
+        if os.fstat(self._descriptor).st_size < _LARGE:
+            yield
+            return
+        loaded = threading.Event()
+
+        def release() -> None:
+            while not loaded.wait(_RELEASE_SECS):
+                self.release_pages()
+
+        thread = threading.Thread(target=release, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            loaded.set()
+            thread.join()
 
     def release_pages(self) -> None:
         """Give the memory of the file's read-only pages back; a page that is read comes again.

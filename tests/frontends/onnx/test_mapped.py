@@ -125,10 +125,10 @@ def test_the_need_is_told_for_large_models(monkeypatch: pytest.MonkeyPatch) -> N
     assert imported.memory_note(1_000_000) == ()
     (note,) = imported.memory_note(2_000_000_000)
     assert note == (
-        "the weights have 2.0 GB: tuning takes up to 6.7 GB of memory, and 8.0 GB are free"
+        "the weights have 2.0 GB: tuning takes up to 6.9 GB of memory, and 8.0 GB are free"
     )
     imported.check_memory(2_000_000_000)
-    with pytest.raises(ModelError, match=r"needs 12\.7 GB more memory .* 8\.0 GB are free"):
+    with pytest.raises(ModelError, match=r"needs 12\.9 GB more memory .* 8\.0 GB are free"):
         imported.check_memory(4_000_000_000)
 
 
@@ -137,7 +137,7 @@ def test_the_limit_of_a_control_group_counts(
 ) -> None:
     """What Linux caches for the group is free."""
     limit, usage = tmp_path / "memory.max", tmp_path / "memory.current"
-    group = (str(tmp_path), limit.name, usage.name, "inactive_file")
+    group = (str(tmp_path), "", limit.name, usage.name, "inactive_file")
     monkeypatch.setattr(imported, "_CONTROL_GROUPS", (group,))
     whole = imported.free_memory()
     limit.write_text("3000\n")
@@ -146,6 +146,25 @@ def test_the_limit_of_a_control_group_counts(
     assert imported.free_memory() == 2300 < whole
     limit.write_text("max\n")
     assert imported.free_memory() > 1_000_000
+
+
+@pytest.mark.parametrize(("controller", "line"), [("", "0::"), ("memory", "4:memory:")])
+@pytest.mark.parametrize("level", ["", "outer", "outer/inner"])
+def test_the_least_limit_of_nested_control_groups_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controller: str, line: str, level: str
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(f"9:name=other:/\n{line}/outer/inner\n")
+    monkeypatch.setattr(imported, "_OWN_GROUPS", str(own))
+    group = (str(tmp_path), controller, "limit", "usage", "inactive_file")
+    monkeypatch.setattr(imported, "_CONTROL_GROUPS", (group,))
+    for each in ("", "outer", "outer/inner"):
+        folder = tmp_path / each
+        folder.mkdir(exist_ok=True)
+        (folder / "limit").write_text("2000" if each == level else "3000")
+        (folder / "usage").write_text("1000")
+        (folder / "memory.stat").write_text("inactive_file 300")
+    assert imported.free_memory() == 1300
 
 
 _CHILD = """
