@@ -56,7 +56,10 @@ class LibraryFile:
 
     @contextlib.contextmanager
     def _releasing(self) -> Iterator[None]:
-        """Give the pages of a large file back while TVM copies them: less memory at the peak."""
+        """Give the pages of a large file back while TVM copies them: less memory at the peak.
+
+        Linux keeps pages that are not yet written to disk.
+        """
         if os.fstat(self._descriptor).st_size < _LARGE:
             yield
             return
