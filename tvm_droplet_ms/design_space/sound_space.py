@@ -21,7 +21,8 @@ from .matrix_tiles.find_matrix import matrix_units
 from .matrix_tiles.tile_rule import MatrixTiles
 from .matrix_tiles.tile_shapes import PREFIX
 from .native_vectors import register_bytes
-from .register_tiles.tile_rule import PARTITIONED, RegisterTiles, find_product
+from .register_tiles.partitions import PARTITIONED
+from .register_tiles.tile_rule import RegisterTiles, find_product
 from .trees import nodes_in
 
 FROM_TARGET = "post-order-apply"

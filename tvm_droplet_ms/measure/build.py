@@ -12,6 +12,7 @@ from ..compat.lazy_intrinsics import import_intrinsics
 from ..compat.loop_vectorizer import without_loop_vectorizer
 from ..design_space.dot_products.rounded_vectors import RoundVectors
 from ..design_space.matrix_tiles.kept_tiles import KeepTiles
+from ..design_space.register_tiles.partitions import NarrowPartitions
 from .prefetch.prefetch_weights import PrefetchWeights
 
 
@@ -32,6 +33,7 @@ def build_scheduled(
     import_intrinsics(target)
     if target.kind.name == "llvm":
         mod = RoundVectors(target)(KeepTiles()(PrefetchWeights()(mod)))
+        mod = NarrowPartitions()(mod)
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod)
     # CUDA's compiler callback reads the architecture from the current target, or else from the
     # device. The device's driver reserves more address space than a build worker may use.

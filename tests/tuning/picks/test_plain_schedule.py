@@ -9,6 +9,7 @@ from tvm import te, topi
 from tvm.ir import load_json, save_json
 from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
+from tvm_droplet_ms.measure.build import build_scheduled, source_of
 from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
 
 TARGET = Target({"kind": "llvm", "num-cores": 1})
@@ -71,6 +72,56 @@ def test_is_vectorized_and_computes_the_same(make):
         for tensor in tensors
     ]
     np.testing.assert_allclose(run(schedule.mod, arrays), run(mod, arrays), rtol=1e-6)
+
+
+def largest():
+    data = placeholder(1, 3, 11, 503)
+    return [data, topi.max(data, (2, 3))]
+
+
+def total():
+    data = placeholder(5, 37, 131)
+    return [data, topi.sum(data, (1, 2))]
+
+
+def odd_rows():
+    data, other = placeholder(9, 67), placeholder(9, 67, name="other")
+    return [data, other, topi.nn.relu(topi.subtract(data, other))]
+
+
+def odd_columns():
+    return [data := placeholder(29, 67), topi.sum(data, 0)]
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (largest, lambda data: data.max((2, 3))),
+        (total, lambda data: data.sum((1, 2))),
+        (odd_rows, lambda data, other: np.maximum(data - other, 0)),
+        (odd_columns, lambda data: data.sum(0)),
+    ],
+)
+def test_vectors_need_not_divide_a_loop(make, expected, index):
+    tensors = make()
+    function = te.create_prim_func(tensors, index_dtype_override=index)
+    schedule = plain_schedule(tvm.IRModule({"main": function}))
+    assert "T.vectorized" in schedule.mod.script()
+    rng = np.random.default_rng(0)
+    # Whole numbers add up exactly in any order.
+    shapes = [[int(extent) for extent in tensor.shape] for tensor in tensors[:-1]]
+    arrays = [rng.integers(-9, 9, shape).astype("float32") for shape in shapes]
+    out = tvm.runtime.empty([int(extent) for extent in tensors[-1].shape])
+    build_scheduled(schedule.mod, TARGET)["main"](*map(tvm.runtime.tensor, arrays), out)
+    np.testing.assert_array_equal(out.numpy(), expected(*arrays))
+
+
+def test_a_contiguous_sum_is_that_of_vectors():
+    """64 numbers at once: the scalar sum adds 4,096 numbers one after the other."""
+    data = placeholder(2, 4096)
+    schedule = plain_schedule(module_of([data, topi.sum(data, 1)]))
+    assert "<64 x float>" in source_of(schedule.mod, TARGET)
 
 
 def test_replays_from_json():

@@ -19,6 +19,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm, IterVar
 
 from ..trees import added_product, entry_function, mentions
+from .partitions import PARTITIONED
 from .tiling import (
     FINISHED,
     FREE,
@@ -31,9 +32,6 @@ from .tiling import (
     perfect_tile,
     sample,
 )
-
-PARTITIONED = "pragma_loop_partition_hint"
-"""Annotation of a loop whose last iteration ``LoopPartition`` splits off."""
 
 _MOST_UNROLLED = 8
 

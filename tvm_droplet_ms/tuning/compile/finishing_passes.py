@@ -14,6 +14,7 @@ from tvm.tirx import Cast, FloatImm, Max, Min, PrimFunc
 
 from ...design_space.dot_products.rounded_vectors import RoundVectors
 from ...design_space.matrix_tiles.kept_tiles import KeepTiles
+from ...design_space.register_tiles.partitions import NarrowPartitions
 from ...measure.prefetch.prefetch_weights import PrefetchWeights
 from ...model.residuals import overwrite_residuals
 
@@ -31,9 +32,10 @@ def finishing_passes(
     """
     if target.kind.name != "llvm":
         return list(packing)
-    # `measure.build_scheduled` also prefetches, keeps tiles and rounds.
+    # `measure.build_scheduled` also prefetches, keeps tiles, rounds and narrows.
     before = [keep_nan(), PrefetchWeights()]
-    return [*before, *packing, KeepTiles(), overwrite_residuals(), RoundVectors(target)]
+    kept = [KeepTiles(), overwrite_residuals(), RoundVectors(target), NarrowPartitions()]
+    return [*before, *packing, *kept]
 
 
 def keep_nan() -> tvm.transform.Pass:

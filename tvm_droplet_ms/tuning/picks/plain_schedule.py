@@ -5,6 +5,7 @@ It is measured along with the sampled schedules, and used if no schedule rule gi
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from tvm.ir import IRModule
@@ -12,15 +13,26 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, IterVar
 
+from ...design_space.register_tiles.partitions import PARTITIONED
+
 VECTORS = (64, 32, 16, 8, 4)
 """The extents of a vector loop, the preferred one first; 64 is TVM's own maximum."""
+
+LANES = 16
+"""The lanes of a vector that does not divide its loop; the rest of the loop runs number by number.
+A loop of twice as many numbers is worth it."""
+
+LONG = 1024
+"""Number of summed numbers from which ``VECTORS[0]`` lanes pay, which are added up at the end."""
 
 
 def plain_schedule(mod: IRModule) -> Schedule | None:
     """Schedule a workload plainly; return None if nothing can be vectorized.
 
     In each block, the outer spatial loops are fused and parallel, and the innermost spatial loop is
-    vectorized. Reduction loops run between them and accumulate a vector of results.
+    vectorized. Reduction loops run between them and accumulate a vector of results. A reduction of
+    contiguous numbers accumulates a vector too, which is reduced at the end. If no vector divides a
+    loop, its last vector is a loop of its own.
     """
     schedule = Schedule(mod, debug_mask="none", error_render_level="none")
     try:
@@ -58,14 +70,22 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
         axis.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for axis in axes
     ):
         raise ValueError("no loop to vectorize")
+    place = _contiguous_sum(schedule.get(block))
+    if place is not None:
+        _spread_sum(schedule, block, place)
+        return
     spatial = [loop for loop, axis in zip(loops, axes, strict=True) if _is_spatial(axis)]
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if not _is_spatial(axis)]
     if not spatial:
         raise ValueError("no loop to vectorize")
     *outer, last = spatial
-    within, vector = _split(schedule, last)
-    outer += within
-    schedule.reorder(*outer, *reduced, vector)
+    around, vector = _split(schedule, last)
+    # A partitioned loop cannot be fused.
+    if around is not None and not _is_partitioned(schedule, around):
+        outer.append(around)
+        around = None
+    between = [] if around is None else [around]
+    schedule.reorder(*outer, *between, *reduced, vector)
     schedule.vectorize(vector)
     if outer:
         schedule.parallel(schedule.fuse(*outer))
@@ -75,19 +95,67 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
         schedule.vectorize(schedule.get_loops(first)[-1])
 
 
+def _contiguous_sum(block: Any) -> int | None:
+    """Return the position of the reduced axis along the contiguous numbers of the largest read.
+
+    Returns None if there is no such axis, or it is short, or the block reduces tuples.
+    """
+    if len(block.writes) != 1 or not block.reads:
+        return None
+    read = max(block.reads, key=lambda region: prod(map(int, region.source.shape)))
+    for place, axis in enumerate(block.iter_vars):
+        if axis.var.same_as(read.region[-1].min) and not _is_spatial(axis):
+            return place if int(axis.dom.extent) >= 2 * LANES else None
+    return None
+
+
+def _spread_sum(schedule: Schedule, block: SBlockRV, place: int) -> None:
+    """Reduce an axis in the lanes of a vector, and then the lanes."""
+    node = schedule.get(block)
+    kinds = [_is_spatial(axis) for axis in node.iter_vars]
+    extents = [int(axis.dom.extent) for axis in node.iter_vars]
+    length = prod(extent for extent, is_one in zip(extents, kinds, strict=True) if not is_one)
+    is_long = length >= LONG and extents[place] >= 2 * VECTORS[0]
+    lanes = VECTORS[0] if is_long else LANES
+    steps, lane = schedule.split(schedule.get_loops(block)[place], [None, lanes])
+    if extents[place] % lanes:
+        schedule.annotate(steps, PARTITIONED, True)
+    first = schedule.rfactor(lane, len(node.writes[0].source.shape))
+    loops = list(schedule.get_loops(first))
+    lane = loops.pop(place + 1)
+    spatial = [loop for loop, is_one in zip(loops, kinds, strict=True) if is_one]
+    sums = [loop for loop, is_one in zip(loops, kinds, strict=True) if not is_one]
+    schedule.reorder(*spatial, *sums, lane)
+    schedule.vectorize(lane)
+    if spatial:
+        outer = schedule.fuse(*spatial)
+        schedule.reverse_compute_at(block, outer)
+        schedule.parallel(outer)
+    init = schedule.decompose_reduction(first, sums[0])
+    schedule.vectorize(schedule.get_loops(init)[-1])
+
+
 def _is_spatial(axis: Any) -> bool:
     return bool(axis.iter_type == IterVar.DataPar)
 
 
-def _split(schedule: Schedule, loop: LoopRV) -> tuple[list[LoopRV], LoopRV]:
+def _is_partitioned(schedule: Schedule, loop: LoopRV) -> bool:
+    return PARTITIONED in schedule.get(loop).annotations
+
+
+def _split(schedule: Schedule, loop: LoopRV) -> tuple[LoopRV | None, LoopRV]:
     """Split off a vector loop; return the loop around it, if any, and the vector loop."""
     extent = schedule.get(loop).extent
     if not isinstance(extent, IntImm):
         raise ValueError("no loop to vectorize")
-    for lanes in VECTORS:
-        if int(extent) % lanes == 0:
-            around, vector = schedule.split(loop, [None, lanes])
-            return [around], vector
+    whole = next((lanes for lanes in VECTORS if int(extent) % lanes == 0), None)
+    if (whole or 1) < LANES < 2 * LANES <= int(extent):
+        around, vector = schedule.split(loop, [None, LANES])
+        schedule.annotate(around, PARTITIONED, True)
+        return around, vector
+    if whole is not None:
+        around, vector = schedule.split(loop, [None, whole])
+        return around, vector
     if 1 < int(extent) < VECTORS[0]:
-        return [], loop
+        return None, loop
     raise ValueError("no loop to vectorize")
