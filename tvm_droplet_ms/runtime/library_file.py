@@ -56,10 +56,7 @@ class LibraryFile:
 
     @contextlib.contextmanager
     def _releasing(self) -> Iterator[None]:
-        """Give the pages of a large file back while TVM copies them: less memory at the peak.
-
-        Linux keeps pages that are not yet written to disk.
-        """
+        """Give the pages of a large file back while TVM copies them: less memory at the peak."""
         if os.fstat(self._descriptor).st_size < _LARGE:
             yield
             return

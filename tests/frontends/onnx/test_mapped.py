@@ -121,11 +121,11 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_imported(
 
 
 def test_the_need_is_told_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(imported, "free_memory", lambda: 9_000_000_000)
     assert imported.memory_note(1_000_000) == ()
     (note,) = imported.memory_note(2_000_000_000)
     assert note == (
-        "the weights have 2.0 GB: tuning takes up to 6.9 GB of memory, and 8.0 GB are free"
+        "the weights have 2.0 GB: tuning takes up to 8.5 GB of memory, and 9.0 GB are free"
     )
     imported.check_memory(2_000_000_000)
     with pytest.raises(ModelError, match=r"needs 12\.9 GB more memory .* 8\.0 GB are free"):
