@@ -32,9 +32,9 @@ sum hides the effect of a wrong schedule."""
 LARGE = 1 << 27
 """A model with at least this many bytes of weights is held once, and read again where needed."""
 
-COPIES = 3
-"""Copies of the weights besides the imported module. TVM's loader makes them while it reads the
-library back."""
+COPIES, LOADED = 2, 2
+"""Copies of the weights besides the imported module: for each shape, and while TVM's loader reads
+the library back, which takes the most memory."""
 
 PROGRAM_BYTES = 500_000_000
 """Memory of the program and its worker processes. With it and the copies, the estimate is 11 to 14%
@@ -312,7 +312,7 @@ def _groups(folder: Path, controller: str) -> list[Path]:
 
 def needed_memory(weights: int, copies: int = 1) -> int:
     """Return the bytes that tuning a model takes besides its imported weights of this size."""
-    loading, program = (weights, PROGRAM_BYTES) if weights >= LARGE else (0, 0)
+    loading, program = (LOADED * weights, PROGRAM_BYTES) if weights >= LARGE else (0, 0)
     return copies * COPIES * weights + loading + program
 
 
