@@ -72,3 +72,38 @@ def test_other_kernels_are_left_alone():
         assert NarrowPartitions()(kept)["main"].same_as(kept["main"])
     plain = tvm.IRModule({"main": mod["main"].without_attr("global_symbol")})
     assert "int64" not in NarrowPartitions()(plain).script()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(lambda j: j * j * j * j * j * j, id="product"),
+        pytest.param(lambda j: (j * j * j * j * j * j) % 1000003, id="remainder"),
+        pytest.param(lambda j: j * 3_000_000_000, id="constant"),
+    ],
+)
+def test_numbers_that_need_64_bits_keep_them(number):
+    x = te.placeholder((5, ROWS), name="x")
+
+    def added(i, j):
+        return x[i, j] + number(j).astype("float32")
+
+    function = te.create_prim_func(
+        [x, te.compute((5, ROWS), added, "y")], index_dtype_override="int64"
+    )
+    schedule = Schedule(tvm.IRModule({"main": function}))
+    outer, _ = schedule.get_loops(schedule.get_sblock("y"))
+    tiles, _ = schedule.split(outer, [None, 2])
+    schedule.annotate(tiles, PARTITIONED, True)
+    out = tvm.runtime.empty((5, ROWS))
+    zeros = tvm.runtime.tensor(np.zeros((5, ROWS), "float32"))
+    build_scheduled(schedule.mod, TARGET)["main"](zeros, out)
+    expected = number(np.arange(ROWS)).astype("float32")
+    np.testing.assert_array_equal(out.numpy(), np.tile(expected, (5, 1)))
+
+
+def test_scalar_parameters_keep_their_type():
+    function = scheduled("int64")["main"]
+    length = tirx.Var("length", "int64")
+    wider = tvm.tirx.PrimFunc([*function.params, length], function.body, attrs=function.attrs)
+    assert NarrowPartitions()(tvm.IRModule({"main": wider}))["main"].same_as(wider)
