@@ -318,6 +318,15 @@ def test_torch_tensors_stay_tensors(odd_library: Path, offset: int) -> None:
         session.run(None, {"x0": x.double()})
 
 
+def test_torch_tensors_that_are_no_arrays_are_refused(odd_library: Path) -> None:
+    torch = pytest.importorskip("torch")
+    session = InferenceSession(odd_library, threads=1)
+    zeros = torch.zeros(8192)
+    for value in (zeros.to_sparse(), zeros.to(torch.complex64)):
+        with pytest.raises(SessionError, match="input 'x0': a PyTorch tensor cannot be read"):
+            session.run(None, {"x0": value})
+
+
 def test_threads_may_share_a_session(bucket_library: Path) -> None:
     session = InferenceSession(bucket_library)
     wrong: list[int] = []

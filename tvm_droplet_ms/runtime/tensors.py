@@ -90,14 +90,14 @@ def tensor_of(value: Any, dtype: str) -> Any:
     """
     if not is_torch(value):
         return _array(value, dtype)
-    own = value.detach() if value.requires_grad else value
-    if own.is_neg() or own.is_conj() or not own.is_contiguous():
-        own = own.resolve_neg().resolve_conj().contiguous()
     try:
+        own = value.detach() if value.requires_grad else value
+        if own.is_neg() or own.is_conj() or not own.is_contiguous():
+            own = own.resolve_neg().resolve_conj().contiguous()
         tensor = tvm_runtime().from_dlpack(own)
+        name = _torch_names.get(own.dtype) or _torch_names.setdefault(own.dtype, str(tensor.dtype))
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise SessionError(f"a PyTorch tensor cannot be read by DLPack: {error}") from error
-    name = _torch_names.get(own.dtype) or _torch_names.setdefault(own.dtype, str(tensor.dtype))
     if name != dtype or not own.is_cpu:
         raise SessionError(
             f"a tensor of the type {tensor.dtype} on {tensor.device}: expected {dtype} on the CPU"
