@@ -211,7 +211,14 @@ def _strided(tensor: Any, strides: tuple[int, ...]) -> Any:
     """A copy with the strides of eager PyTorch: the caller may take another view."""
     import torch
 
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    pairs = zip(tensor.shape, strides, strict=True)
+    reach = 1 + sum((extent - 1) * stride for extent, stride in pairs)
+    if 0 not in strides and reach >= tensor.numel():
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+    # Numbers share memory, as in an expanded tensor: PyTorch copies to no such tensor.
+    memory = torch.empty(max(reach, 0), dtype=tensor.dtype)
+    memory[torch.arange(len(memory)).as_strided(tensor.shape, strides)] = tensor
+    return memory.as_strided(tensor.shape, strides)
 
 
 def _unsupported(module: Any, inputs: Sequence[Any]) -> str:

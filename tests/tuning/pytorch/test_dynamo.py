@@ -151,6 +151,21 @@ def test_outputs_have_the_strides_of_eager() -> None:
     found.T.view(-1)
 
 
+class Overlapping(nn.Module):
+    def forward(self, x):
+        return x.sum(1, keepdim=True).expand(3, 8), (x + 1).view(-1).unfold(0, 4, 1)
+
+
+def test_outputs_may_share_their_numbers_memory() -> None:
+    x = torch.randn(3, 8)
+    module = Overlapping()
+    with torch.no_grad():
+        found = compiled(module)(x)
+    for each, expected in zip(found, module(x), strict=True):
+        torch.testing.assert_close(each, expected)
+        assert each.stride() == expected.stride()
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
