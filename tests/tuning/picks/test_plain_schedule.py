@@ -124,6 +124,18 @@ def test_a_contiguous_sum_is_that_of_vectors():
     assert "<64 x float>" in source_of(schedule.mod, TARGET)
 
 
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_a_reduction_that_cannot_be_split_is_vectorized_over_its_results(index):
+    tensors = [data := placeholder(32, 67, dtype="bool"), topi.any(data, 1)]
+    function = te.create_prim_func(tensors, index_dtype_override=index)
+    schedule = plain_schedule(tvm.IRModule({"main": function}))
+    assert "T.vectorized" in schedule.mod.script()
+    given = np.random.default_rng(0).integers(0, 40, (32, 67)) == 0
+    out = tvm.runtime.empty((32,), "bool")
+    build_scheduled(schedule.mod, TARGET)["main"](tvm.runtime.tensor(given), out)
+    np.testing.assert_array_equal(out.numpy(), given.any(1))
+
+
 def test_replays_from_json():
     mod = module_of(convolution())
     schedule = plain_schedule(mod)

@@ -45,9 +45,13 @@ def plain_schedule(mod: IRModule) -> Schedule | None:
         schedule = _tried(schedule, name, Schedule.compute_inline)
     vectorized = 0
     for name in names:
-        before = schedule
-        schedule = _tried(schedule, name, _spread)
-        vectorized += schedule is not before
+        # TVM cannot split a reduction with an operation that it does not know, such as ``or``.
+        for change in (_spread_sum, _spread):
+            before = schedule
+            schedule = _tried(schedule, name, change)
+            if schedule is not before:
+                vectorized += 1
+                break
     return schedule if vectorized else None
 
 
@@ -64,16 +68,7 @@ def _tried(schedule: Schedule, name: str, change: Callable[[Schedule, SBlockRV],
 
 def _spread(schedule: Schedule, block: SBlockRV) -> None:
     """Vectorize a block and parallelize its outer loops."""
-    axes: Sequence[Any] = schedule.get(block).iter_vars
-    loops = schedule.get_loops(block)
-    if len(axes) != len(loops) or any(
-        axis.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for axis in axes
-    ):
-        raise ValueError("no loop to vectorize")
-    place = _contiguous_sum(schedule.get(block))
-    if place is not None:
-        _spread_sum(schedule, block, place)
-        return
+    axes, loops = _axes(schedule, block)
     spatial = [loop for loop, axis in zip(loops, axes, strict=True) if _is_spatial(axis)]
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if not _is_spatial(axis)]
     if not spatial:
@@ -95,6 +90,17 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
         schedule.vectorize(schedule.get_loops(first)[-1])
 
 
+def _axes(schedule: Schedule, block: SBlockRV) -> tuple[Sequence[Any], Sequence[LoopRV]]:
+    """Return the axes of a block, and the loop of each."""
+    axes: Sequence[Any] = schedule.get(block).iter_vars
+    loops: Sequence[LoopRV] = schedule.get_loops(block)
+    if len(axes) != len(loops) or any(
+        axis.iter_type not in (IterVar.DataPar, IterVar.CommReduce) for axis in axes
+    ):
+        raise ValueError("no loop to vectorize")
+    return axes, loops
+
+
 def _contiguous_sum(block: Any) -> int | None:
     """Return the position of the reduced axis along the contiguous numbers of the largest read.
 
@@ -109,22 +115,26 @@ def _contiguous_sum(block: Any) -> int | None:
     return None
 
 
-def _spread_sum(schedule: Schedule, block: SBlockRV, place: int) -> None:
-    """Reduce an axis in the lanes of a vector, and then the lanes."""
+def _spread_sum(schedule: Schedule, block: SBlockRV) -> None:
+    """Reduce the axis of contiguous numbers in the lanes of a vector, and then the lanes."""
     node = schedule.get(block)
-    kinds = [_is_spatial(axis) for axis in node.iter_vars]
-    extents = [int(axis.dom.extent) for axis in node.iter_vars]
+    axes, loops = _axes(schedule, block)
+    place = _contiguous_sum(node)
+    if place is None:
+        raise ValueError("no contiguous numbers to reduce")
+    kinds = [_is_spatial(axis) for axis in axes]
+    extents = [int(axis.dom.extent) for axis in axes]
     length = prod(extent for extent, is_one in zip(extents, kinds, strict=True) if not is_one)
     is_long = length >= LONG and extents[place] >= 2 * VECTORS[0]
     lanes = VECTORS[0] if is_long else LANES
-    steps, lane = schedule.split(schedule.get_loops(block)[place], [None, lanes])
+    steps, lane = schedule.split(loops[place], [None, lanes])
     if extents[place] % lanes:
         schedule.annotate(steps, PARTITIONED, True)
     first = schedule.rfactor(lane, len(node.writes[0].source.shape))
-    loops = list(schedule.get_loops(first))
-    lane = loops.pop(place + 1)
-    spatial = [loop for loop, is_one in zip(loops, kinds, strict=True) if is_one]
-    sums = [loop for loop, is_one in zip(loops, kinds, strict=True) if not is_one]
+    around = list(schedule.get_loops(first))
+    lane = around.pop(place + 1)
+    spatial = [loop for loop, is_one in zip(around, kinds, strict=True) if is_one]
+    sums = [loop for loop, is_one in zip(around, kinds, strict=True) if not is_one]
     schedule.reorder(*spatial, *sums, lane)
     schedule.vectorize(lane)
     if spatial:
