@@ -179,7 +179,9 @@ class _Bound:
         strides: Sequence[tuple[int, ...]],
     ) -> None:
         self._session, self._strides = session, strides
-        # The tensors are kept, so that no other gets their identity.
+        # The tensors are kept, so that no other gets their identity, and their memory, so that no
+        # other gets its address.
+        self._memory = [each.detach() for each in static.values()]
         self._static = [
             (place, each, each._version, each.data_ptr()) for place, each in static.items()
         ]

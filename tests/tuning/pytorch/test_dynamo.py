@@ -229,6 +229,16 @@ def test_weights_that_change_later_are_not_ignored(caplog: pytest.LogCaptureFixt
     assert "its weights have changed" in caplog.text
 
 
+def test_replaced_weights_do_not_get_the_address_of_the_first() -> None:
+    # Large enough that the system gives freed memory out again at once.
+    weight = nn.Parameter(torch.zeros(1 << 24))
+    bound = dynamo._Bound(None, {0: weight}, [])
+    assert bound.holds([weight])
+    for _ in range(8):
+        weight.data = torch.ones(1 << 24)
+        assert not bound.holds([weight])
+
+
 def test_unknown_options_are_named() -> None:
     message = "options={'minuts': ...}: expected one of minutes, threads"
     with pytest.raises(Exception, match=message):
