@@ -12,6 +12,7 @@ from scipy import special
 import tvm
 from tvm import relax
 from tvm.target import Target
+from tvm_droplet_ms.tuning.compile.finishing_passes import keep_nan
 from tvm_droplet_ms.tuning.compile.lowering import lower
 
 TARGET = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1})
@@ -22,6 +23,7 @@ REFERENCES = {
     "exp": np.exp,
     "nn.gelu": lambda x: x * special.ndtr(x),
     "nn.gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "nn.log_softmax": lambda x: special.log_softmax(x, axis=-1),
     "nn.silu": lambda x: x * special.expit(x),
     "nn.softmax": lambda x: special.softmax(x, axis=-1),
     "sigmoid": special.expit,
@@ -44,6 +46,21 @@ def test_values_are_those_of_double_precision(name):
     expected = REFERENCES[name](x.astype("float64"))
     scale = np.maximum(np.abs(expected), 1.0)
     assert np.max(np.abs(found - expected) / scale) < 2e-6
+
+
+def test_log_softmax_of_masked_large_and_missing_numbers():
+    x = np.linspace(-90, 90, 16 * 64).reshape(16, 64).astype("float32")
+    x[:, ::3] = -np.inf
+    x[1], x[2], x[3], x[4, 5], x[5, 7] = 3e38, -3e38, x[3] * 1e30, np.nan, np.inf
+    x[6] = -np.inf
+    x[7, 1] = 1e6
+    with np.errstate(all="ignore"):
+        expected = special.log_softmax(x.astype("float64"), axis=-1)
+    expected[[5, 6]] = np.nan  # an infinity less an infinity
+    mod = lower(module("nn.log_softmax"), HOST)
+    executable = tvm.compile(keep_nan()(mod), HOST)
+    found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", REFERENCES)

@@ -50,6 +50,13 @@ def fast_silu(x: te.Tensor) -> te.Tensor:
     return topi.divide(x, topi.add(tirx.const(1.0, x.dtype), topi.fast_exp(topi.negative(x))))
 
 
+def fast_log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
+    """``x - max(x) - log(sum(exp(x - max(x))))`` over one axis, with one logarithm per sum."""
+    shifted = topi.subtract(x, topi.max(x, axis=axis, keepdims=True))
+    total = topi.sum(topi.fast_exp(shifted), axis=axis, keepdims=True)
+    return topi.subtract(shifted, topi.log(total))
+
+
 def vector_round(x: te.Tensor) -> te.Tensor:
     """Round to the nearest integer, ties to even.
 
@@ -74,7 +81,11 @@ _UNARY: dict[str, Function] = {
 def vector_math() -> dict[str, Callable[..., Any]]:
     """Return the legalizations by operator, for ``LegalizeOps(customize_legalize_map=...)``."""
     found = {name: _legalization(name, function) for name, function in _UNARY.items()}
-    return {**found, "relax.nn.softmax": _legalize_softmax}
+    return {
+        **found,
+        "relax.nn.log_softmax": _legalize_over_axis("log_softmax", fast_log_softmax),
+        "relax.nn.softmax": _legalize_over_axis("softmax", topi.nn.fast_softmax),
+    }
 
 
 def _legalization(name: str, function: Function) -> Callable[..., Any]:
@@ -86,12 +97,14 @@ def _legalization(name: str, function: Function) -> Callable[..., Any]:
     return legalize
 
 
-def _legalize_softmax(builder: relax.BlockBuilder, call: Any) -> Any:
-    if not is_float32(call.args[0]):
-        return legalize_as_tvm(builder, call)
-    return builder.call_te(
-        topi.nn.fast_softmax, call.args[0], int(call.attrs.axis), primfunc_name_hint="softmax"
-    )
+def _legalize_over_axis(name: str, function: Callable[..., te.Tensor]) -> Callable[..., Any]:
+    def legalize(builder: relax.BlockBuilder, call: Any) -> Any:
+        if not is_float32(call.args[0]):
+            return legalize_as_tvm(builder, call)
+        axis = int(call.attrs.axis)
+        return builder.call_te(function, call.args[0], axis, primfunc_name_hint=name)
+
+    return legalize
 
 
 REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
