@@ -229,7 +229,11 @@ def _unsupported(module: Any, inputs: Sequence[Any]) -> str:
 
     for place, value in enumerate(inputs):
         if not isinstance(value, torch.Tensor):
-            return f"input {place} is a {type(value).__name__}: an extent is open (dynamic shapes)"
+            return (
+                f"input {place} is a {type(value).__name__}: an extent is open (dynamic shapes), "
+                "as after a call with another shape; torch.compile(..., dynamic=False) compiles "
+                "each shape"
+            )
         if value.device.type != "cpu":
             return f"input {place} is on {value.device}: expected the CPU"
         if torch.is_grad_enabled() and value.requires_grad:

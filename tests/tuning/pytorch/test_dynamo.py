@@ -84,6 +84,20 @@ def test_outputs_are_those_of_eager(name: str, caplog: pytest.LogCaptureFixture)
     assert "as PyTorch runs it" not in caplog.text
 
 
+@pytest.mark.slow
+def test_an_encoder_layer_without_pytorchs_fast_path(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    module = nn.TransformerEncoderLayer(15, 3, 21, batch_first=True, norm_first=True).eval()
+    run, x = compiled(module), torch.randn(1, 7, 15)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), caplog.at_level(logging.WARNING):
+            torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    assert "as PyTorch runs it" not in caplog.text
+
+
 def test_a_second_process_reads_the_library(caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
     """Several inputs and outputs; the second compilation tunes nothing."""
     torch.manual_seed(0)
@@ -216,6 +230,20 @@ def test_open_extents_run_as_before(caplog: pytest.LogCaptureFixture, monkeypatc
     with torch.no_grad(), caplog.at_level(logging.WARNING):
         assert run(torch.ones(3, 4)).shape == (3, 2)
     assert "dynamic shapes" in caplog.text
+
+
+def test_a_second_shape_is_told_with_what_to_do(caplog, monkeypatch) -> None:
+    monkeypatch.setattr(dynamo, "tune", None)
+    module, told = nn.Linear(4, 2).eval(), []
+    for dynamic in (None, False):
+        torch._dynamo.reset()
+        run = torch.compile(module, backend=dynamo.droplet, dynamic=dynamic)
+        with torch.no_grad(), caplog.at_level(logging.WARNING):
+            for rows in (3, 5):
+                torch.testing.assert_close(run(torch.ones(rows, 4)), module(torch.ones(rows, 4)))
+        told.append("torch.compile(..., dynamic=False) compiles each shape" in caplog.text)
+        caplog.clear()
+    assert told == [True, False]
 
 
 def test_weights_that_change_later_are_not_ignored(caplog: pytest.LogCaptureFixture) -> None:

@@ -153,6 +153,36 @@ class TestOpenExtents:
             import_model((table, (ids,)), {"input": (2,)})
 
 
+class TestDecomposed:
+    """Programs whose views fit the strides of PyTorch's own operators, before they are imported."""
+
+    @pytest.mark.parametrize("is_masked", [False, True])
+    @pytest.mark.parametrize(("batch", "rows", "width", "heads"), [(1, 7, 15, 3), (2, 4, 16, 2)])
+    def test_attention(self, batch, rows, width, heads, is_masked):
+        module = torch.nn.MultiheadAttention(width, heads, batch_first=True).eval()
+        mask = torch.ones(rows, rows, dtype=torch.bool).triu(1) if is_masked else None
+
+        def attend(x):
+            return module(x, x, x, need_weights=False, attn_mask=mask)[0]
+
+        x = torch.randn(batch, rows, width)
+        with torch.no_grad():
+            program = torch.export.export(Function(attend), (x,), strict=False)
+            program = program.run_decompositions({})
+            code = program.graph_module.code
+            (found,) = compiled(import_model(program))([x.numpy()])
+            np.testing.assert_allclose(found, attend(x).numpy(), rtol=1e-4, atol=1e-5)
+        assert program.graph_module.code == code
+
+    def test_a_view_that_is_written(self):
+        def write(x):
+            y = x.clone()
+            y.view(6).add_(1)
+            return y
+
+        check(write, torch.randn(3, 2))
+
+
 class TestTransformers:
     @pytest.fixture(autouse=True)
     def transformers(self):

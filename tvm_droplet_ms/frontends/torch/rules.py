@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decompose an exported program into fewer, simpler operators."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...session.errors import ModelError
@@ -210,8 +211,29 @@ def decompose(torch: Any, program: Any) -> Any:
     if not any(map(has_projections, recurrent)):
         for node in recurrent:
             table.pop(node.target, None)
-    with torch.no_grad():
+    with torch.no_grad(), _views_as_reshapes(torch, program):
         return program.run_decompositions(table)
+
+
+@contextlib.contextmanager
+def _views_as_reshapes(torch: Any, program: Any) -> Iterator[None]:
+    """Make the views of a program reshapes: rules return other strides than PyTorch's operators.
+
+    A program that changes tensors in place is left as it is: it may need the memory of a view.
+    """
+    graphs = [each.graph for each in program.graph_module.modules() if hasattr(each, "graph")]
+    nodes = [node for graph in graphs for node in graph.nodes]
+    schemas = [getattr(node.target, "_schema", None) for node in nodes]
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    is_changing = any(schema is not None and schema.is_mutable for schema in schemas)
+    views = [node for node in nodes if node.target is view and not is_changing]
+    for node in views:
+        node.target = reshape
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = view
 
 
 def drop_what_computes_nothing(torch: Any, program: Any) -> None:
