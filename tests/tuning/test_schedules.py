@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules of a model's kernels: near-best ones told apart inside it, kept, shown, and left."""
 
+import math
+
 import numpy as np
 import pytest
 from tvm_ffi import structural_hash
@@ -25,6 +27,7 @@ from tvm_droplet_ms.tuning.kernel_tuner import KernelTuner
 from tvm_droplet_ms.tuning.model_kernels import ModelKernels
 from tvm_droplet_ms.tuning.picks.first_picks import pick_schedules
 from tvm_droplet_ms.tuning.picks.pick_workers import WarmStart
+from tvm_droplet_ms.tuning.picks.plain_schedule import plain_schedule
 from tvm_droplet_ms.tuning.schedules import (
     CHOICE,
     fastest_variant,
@@ -289,9 +292,8 @@ def test_a_pick_that_is_left_leaves_the_kernel_as_it_is(picks):
     np.testing.assert_allclose(out, (shifted / shifted.sum(1, keepdims=True)).sum(1), rtol=1e-5)
 
 
-def test_a_measured_schedule_is_left_for_good(picks):
-    kernels, database = made(picks)
-    name, mod = scheduled(kernels)[0], None
+def _measured(kernels, database, name):
+    """Commit a measured schedule of a kernel; return its workload."""
     (task,) = (task for task in kernels.tasks if task.task_name == name)
     mod = task.dispatched[0]
     schedule = Schedule(mod)
@@ -299,9 +301,46 @@ def test_a_measured_schedule_is_left_for_good(picks):
     schedule.split(schedule.get_loops(schedule.get_child_blocks(root)[0])[-1], [2, None])
     workload = database.commit_workload(mod)
     database.commit_tuning_record(TuningRecord(schedule.trace, workload, [1e-6], TARGET))
+    return mod
+
+
+def test_a_measured_schedule_is_left_for_good(picks):
+    kernels, database = made(picks)
+    name = scheduled(kernels)[0]
+    _measured(kernels, database, name)
     kernels.leave([name])
     assert name in kernels.untouched and name not in scheduled(kernels)
     assert kernels.lost == {name}
+
+
+def test_a_kernel_that_compiles_too_slowly_goes_plain(picks):
+    kernels, database = made(picks)
+    names = scheduled(kernels)
+    assert kernels.go_plain([names[0]], until=-math.inf) == ([], [names[0]])
+    assert scheduled(kernels) == names[1:]
+    assert kernels.go_plain([f"{name}_prepacked" for name in names]) == (names, [])
+    assert scheduled(kernels) == names and not kernels.untouched and not kernels.lost
+    for record in kernels.schedules().get_all_tuning_records():
+        assert str(record.trace) == str(plain_schedule(record.workload.mod).trace)
+    shifted = np.exp(ROWS - ROWS.max(axis=1, keepdims=True))
+    (out,) = kernels.compile()([ROWS])
+    np.testing.assert_allclose(out, (shifted / shifted.sum(1, keepdims=True)).sum(1), rtol=1e-5)
+
+
+def test_a_plain_schedule_replaces_a_measured_one_that_compiles_too_slowly(picks):
+    kernels, database = made(picks)
+    name = scheduled(kernels)[0]
+    mod = _measured(kernels, database, name)
+    assert kernels.go_plain([name]) == ([name], [])
+    (trace,) = (
+        record.trace
+        for record in kernels.schedules().get_all_tuning_records()
+        if structural_hash(record.workload.mod) == structural_hash(mod)
+    )
+    assert str(trace) == str(plain_schedule(mod).trace)
+    assert kernels.lost == {name} and not kernels.untouched
+    kernels.leave([name])
+    assert name in kernels.untouched and name not in scheduled(kernels)
 
 
 def test_where_no_kernel_is_named_all_are_left(picks):

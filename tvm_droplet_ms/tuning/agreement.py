@@ -33,8 +33,11 @@ logger = logging.getLogger(__name__)
 
 AGAIN_SECS = 3.0
 """Kernels that are not compiled this many seconds before the deadline lose their schedules. With
-the grace after the deadline, 10 seconds remain to compile them without schedules. Compiling with
-schedules always gets at least half of the time."""
+the grace after the deadline, 10 seconds remain to compile them, half of these with plain schedules.
+Compiling with schedules always gets at least half of the time."""
+
+PLAIN_SHARE = 0.2
+"""The share of the remaining time for making the plain schedules."""
 
 SEARCH_SHARE = 0.5
 """The share of the remaining time for finding the cause of changed outputs."""
@@ -57,8 +60,8 @@ class Agreement:
     rounding and for a wrong import (``Judgment``). Second, if the kernels agree without schedules,
     bisection finds the wrong schedules. Third, bisection finds a wrong graph pass. If the time is
     too short for an answer, all schedules or all passes are left out. A graph pass that raises is
-    left out at once (``guarded``), and so is the first schedule of a kernel that is not compiled in
-    time. ``right``: the schedules of the first executable, by the structural hash of the workload.
+    left out at once (``guarded``). A kernel whose first schedule is not compiled in time gets a
+    plain one. ``right``: the schedules of the first executable, by the hash of the workload.
     """
 
     def __init__(
@@ -187,9 +190,23 @@ class Agreement:
         try:
             compiled = self._compile(kernels, late_at)
         except LateKernelsError as error:
-            self._note(f"{_refused(kernels.leave(error.names))}: they were left")
-            compiled = self._compile(kernels)
+            compiled = self._compile_plain(kernels, error.names)
         return Executable(graph, kernels, compiled, time.monotonic() - start)
+
+    def _compile_plain(self, kernels: ModelKernels, names: Collection[str]) -> CompiledModel:
+        """Compile with plain schedules for some functions, or without any if that fails too."""
+        start = time.monotonic()
+        secs = self._stop.deadline + GRACE_SECS - start
+        plain, left = kernels.go_plain(names, start + PLAIN_SHARE * secs)
+        if plain:
+            self._note(f"{_refused(plain)}: they have plain ones")
+        if left:
+            self._note(f"{_refused(left)}: they were left")
+        try:
+            return self._compile(kernels, start + secs / 2)
+        except LateKernelsError as error:
+            self._note(f"{_refused(kernels.leave(error.names))}: they were left")
+            return self._compile(kernels)
 
     def _is_rounding(self, made: Executable, stop: StopRequest) -> bool:
         """Return whether the difference is rounding, according to ``Judgment``.

@@ -2,6 +2,7 @@
 """The kernels of a prepared model: their tasks, their schedules, and their compilation."""
 
 import math
+import time
 from collections.abc import Collection, Mapping
 
 from tvm_ffi import structural_hash
@@ -18,12 +19,14 @@ from .compile.kernel_objects import KernelObjects
 from .compile.lowering import ModelBuilder, lower
 from .compile.naming import with_suffix
 from .picks.picks import FirstPick, FirstPicks
+from .picks.plain_schedule import plain_schedule
 from .schedules import (
     NEAR,
     best_records,
     by_workload,
     database_of,
     database_to_apply,
+    record_of,
     workloads_of,
 )
 
@@ -89,6 +92,32 @@ class ModelKernels:
         """Drop the packed weights that are kept for the next executable."""
         self._builder.forget_weights()
 
+    def go_plain(
+        self, names: Collection[str], until: float = math.inf
+    ) -> tuple[list[str], list[str]]:
+        """Give the tasks of some functions the plain schedule, which compiles quickly.
+
+        Tasks without one, and those whose turn is after ``until``, in the time of
+        ``time.monotonic``, are left as by ``leave``. Returns the names of the tasks with plain
+        schedules, and of those that are left.
+        """
+        plain: list[str] = []
+        left: list[ms.ExtractedTask] = []
+        measured = best_records(self._database, self._target)
+        for task in self._tasks_of(names):
+            mod, name = task.dispatched[0], str(task.task_name)
+            schedule = plain_schedule(mod) if time.monotonic() < until else None
+            if schedule is None:
+                left.append(task)
+                continue
+            plain.append(name)
+            pick = FirstPick(mod, schedule.trace, (), ())
+            self.picks.keep(pick, self._target)
+            if structural_hash(mod) in measured:
+                self.lost.add(name)
+                self.chosen[structural_hash(mod)] = record_of(pick, self._target)
+        return plain, self._leave(left)
+
     def leave(self, names: Collection[str]) -> list[str]:
         """Drop the picks of the tasks of some functions; return the task names.
 
@@ -96,7 +125,9 @@ class ModelKernels:
         unscheduled from now on. Weight-packing functions have no task: if ``names`` has only such
         functions, the picks of all tasks are dropped.
         """
-        left = self._tasks_of(names)
+        return self._leave(self._tasks_of(names))
+
+    def _leave(self, left: Collection[ms.ExtractedTask]) -> list[str]:
         measured = best_records(self._database, self._target)
         for task in left:
             mod = task.dispatched[0]

@@ -20,7 +20,7 @@ from tvm.tirx import PrimFunc
 from ..search_strategy.published.candidates import is_for_target, mean, valid_secs
 from ..session.archive import replacing
 from ..session.work_dir import SCHEDULES
-from .picks.picks import FirstPicks
+from .picks.picks import FirstPick, FirstPicks
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +124,15 @@ def database_to_apply(measured: Database, picks: FirstPicks, target: Target) -> 
         if key in best and best[key][1] <= secs:
             continue
         best.pop(key, None)
-        workload = MemoryDatabase().commit_workload(pick.mod)
-        times = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
-        chosen.append(TuningRecord(pick.trace, workload, times, target))
+        chosen.append(record_of(pick, target))
     return database_of([*chosen, *(record for record, _ in best.values())])
+
+
+def record_of(pick: FirstPick, target: Target) -> TuningRecord:
+    """Return the record that applies a pick."""
+    workload = MemoryDatabase().commit_workload(pick.mod)
+    times = [_UNMEASURED_SECS if pick.secs is None else pick.secs]
+    return TuningRecord(pick.trace, workload, times, target)
 
 
 def near_best(database: Database, target: Target) -> Ranked:

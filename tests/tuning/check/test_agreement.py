@@ -173,25 +173,46 @@ def _name(kernels, record):
 
 
 class LateKernels(MadeUpKernels):
-    """Kernels of which one takes the compiler too long with its schedule."""
+    """Kernels of which one takes the compiler too long with its schedule.
+
+    ``is_plain_late``: whether that holds for its plain schedule too; None if it has none.
+    """
+
+    def __init__(self, count, *, is_plain_late):
+        super().__init__(count)
+        self.is_plain_late, self.plain = is_plain_late, set()
 
     def compile(self, schedules=None, late_at=float("inf")):
-        if "k1" not in self.untouched:
+        late = "k1" not in self.untouched | self.plain or (self.plain and self.is_plain_late)
+        if late and "k1" not in self.untouched:
             raise LateKernelsError(["k1"], f"late at {late_at}")
         return super().compile(schedules)
+
+    def go_plain(self, names, until):
+        if self.is_plain_late is None:
+            return [], self.leave(names)
+        self.plain.update(names)
+        return list(names), []
 
     def leave(self, names):
         self.untouched.update(names)
         return list(names)
 
 
-def test_a_kernel_that_is_not_compiled_in_time_loses_its_schedule():
-    notes, kernels = [], LateKernels(3)
+@pytest.mark.parametrize(
+    ("is_plain_late", "untouched", "ends"),
+    [
+        (False, set(), ["they have plain ones"]),
+        (True, {"k1"}, ["they have plain ones", "they were left"]),
+        (None, {"k1"}, ["they were left"]),
+    ],
+)
+def test_a_kernel_that_is_not_compiled_in_time_has_a_plain_schedule(is_plain_late, untouched, ends):
+    notes, kernels = [], LateKernels(3, is_plain_late=is_plain_late)
     made = agreeing(lambda _: kernels, notes).first(StopRequest(5.0))
-    assert check().agrees(made.compiled) and kernels.untouched == {"k1"}
-    assert notes == [
-        "the compiler took too long for the schedules of k1, or refused them: they were left"
-    ]
+    assert check().agrees(made.compiled) and kernels.untouched == untouched
+    late = "the compiler took too long for the schedules of k1, or refused them"
+    assert notes == [f"{late}: {end}" for end in ends]
 
 
 class RefusedKernels(MadeUpKernels):

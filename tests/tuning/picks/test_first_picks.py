@@ -246,7 +246,7 @@ class Slow:
 
     def __init__(self, *counts):
         self.counts, self.wishes, self.taken = list(counts), [], []
-        self.expected, self.is_ample = None, True
+        self.expected, self.is_ample, self.is_over = None, True, False
 
     def expect(self, kernels):
         self.expected = kernels
@@ -259,15 +259,25 @@ class Slow:
         self.taken.append((samples, secs >= 0))
 
 
-def test_clock_says_how_many_are_sampled_and_what_is_left_as_it_is(six):
+def test_clock_says_how_many_are_sampled_and_what_has_a_plain_schedule(six):
     model, pace = HashModel(), Slow(8, 4, 0)
     tasks = [dense(n, weight=64 // n, name=f"dense{n}") for n in (8, 16, 32)]
     picks = pick_schedules(tasks, prior=model, pace=pace, **QUICK)
     # Half of the samples are left to known schedules, of which there are none here.
     assert pace.wishes == [(12, True)] * 3 and model.asked == 5 + 3
-    assert picks.unscheduled == {"dense32": "the time is too short to pick one"}
+    assert picks.unscheduled == {}
+    plain = picks.find(tasks[2].dispatched[0], TARGET)
+    assert "T.vectorized" in scheduled(plain).mod.script() and plain.points == ()
     # The first one is not counted: it waits for the processes to start.
     assert pace.taken == [(4, True)]
+
+
+def test_after_the_deadline_a_kernel_is_left_as_it_is():
+    pace = Slow(0)
+    pace.is_over = True
+    picks = pick_schedules([dense(8, name="late")], prior=None, pace=pace, **QUICK)
+    assert picks.unscheduled == {"late": "the time is too short to pick one"}
+    assert len(picks) == 0
 
 
 def test_kept_picks_are_used_again(tmp_path):

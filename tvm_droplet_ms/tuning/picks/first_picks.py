@@ -129,7 +129,11 @@ def pick_schedules(
                 picks.keep(kept[key], target)
                 continue
             if not count:
-                picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
+                plain = None if pace is None or pace.is_over else plain_schedule(mod)
+                if plain is None:
+                    picks.unscheduled[str(task.task_name)] = "the time is too short to pick one"
+                else:
+                    picks.keep(FirstPick(mod, plain.trace, (), ()), target)
                 continue
             late = count == 1 < wish
             request = PickRequest(mod, target, count, seed, warm_start.known)

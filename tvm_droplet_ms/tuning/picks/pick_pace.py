@@ -79,6 +79,11 @@ class PickPace:
         """Whether there is time to redo an earlier run's hurried picks."""
         return self._left() >= AMPLE * self._goal
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time of the run is over: even a plain schedule takes some milliseconds."""
+        return self._left() <= 0.0
+
     def expect(self, kernels: int) -> None:
         """Set the number of kernels to sample: the others have picks of an earlier run."""
         self._waiting = max(1, kernels)
@@ -88,7 +93,7 @@ class PickPace:
 
         ``is_heavy``: whether the kernel is among those that hold most of the model's time; these
         come first. Returns 1 if there is time for only one schedule besides the plain one. Returns
-        0 if the time hardly suffices to compile the unscheduled kernels.
+        0 if the time hardly suffices to compile the kernels: not even one schedule is sampled.
         """
         waiting, self._waiting = self._waiting, max(1, self._waiting - 1)
         secs_per_sample = self._secs / self._samples
