@@ -48,6 +48,36 @@ def test_values_are_those_of_double_precision(name):
     assert np.max(np.abs(found - expected) / scale) < 2e-6
 
 
+def values_of(mod, x):
+    executable = tvm.compile(keep_nan()(lower(mod, HOST)), HOST)
+    return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+
+
+def test_logarithms_of_all_magnitudes_signs_and_infinities():
+    positive = np.arange(1, 0x7F800000, 2_081_017, dtype="uint32").view("float32")
+    special_bits = [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00000, 0xBF800000, 0x3F800000]
+    edges = [1, 0x7FFFFF, 0x800000, 0x3F3504F2, 0x3F3504F3, 0x3F3504F4, 0x3F7FFFFF, 0x3F800001]
+    odd = np.array(special_bits + edges, "uint32").view("float32")
+    x = np.resize(np.concatenate([odd, positive]), (16, 64))
+    with np.errstate(all="ignore"):
+        expected = np.log(x.astype("float64"))
+    np.testing.assert_allclose(values_of(module("log"), x), expected, rtol=1e-7)
+    assert operators(lower(module("log"), TARGET, is_reference=True)) == {"log"}
+    assert not operators(lower(module("log"), TARGET))
+
+
+@pytest.mark.parametrize("exponent", [3.0, 2.5])
+def test_a_cube_is_a_product(exponent):
+    power = relax.op.power
+    mod = build((16, 64), lambda emit, x: emit(power(x, relax.const(exponent, "float32"))))
+    x = np.linspace(-3, 3, 16 * 64).reshape(16, 64).astype("float32")
+    x[0, :5] = np.inf, -np.inf, np.nan, -0.0, 1e-13
+    with np.errstate(all="ignore"):
+        expected = x.astype("float64") ** exponent
+    np.testing.assert_allclose(values_of(mod, x), expected.astype("float32"), rtol=4e-7)
+    assert operators(lower(mod, TARGET)) == (set() if exponent == 3 else {"pow"})
+
+
 def test_log_softmax_of_masked_large_and_missing_numbers():
     x = np.linspace(-90, 90, 16 * 64).reshape(16, 64).astype("float32")
     x[:, ::3] = -np.inf
@@ -57,9 +87,7 @@ def test_log_softmax_of_masked_large_and_missing_numbers():
     with np.errstate(all="ignore"):
         expected = special.log_softmax(x.astype("float64"), axis=-1)
     expected[[5, 6]] = np.nan  # an infinity less an infinity
-    mod = lower(module("nn.log_softmax"), HOST)
-    executable = tvm.compile(keep_nan()(mod), HOST)
-    found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    found = values_of(module("nn.log_softmax"), x)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
 
 
@@ -77,4 +105,4 @@ def test_half_precision_is_left_to_tvm():
 def operators(mod):
     """The names of TIR's intrinsics in a module's kernels, by their text."""
     text = "".join(function.script() for function in tir_of(mod))
-    return set(re.findall(r"\bT\.(exp|erf|tanh|sigmoid)\(", text))
+    return set(re.findall(r"\bT\.(exp|erf|log|pow|tanh|sigmoid)\(", text))

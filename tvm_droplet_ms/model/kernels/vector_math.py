@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions and reductions in a form that vectorizes.
 
-LLVM calls the C library for each element of ``exp``, ``erf`` and ``tanh``. TOPI's ``fast_exp``,
-``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients of polynomials,
-which vectorize. Their relative errors are within 2e-6 for arguments from -20 to 20
+LLVM calls the C library for each element of ``exp``, ``erf``, ``tanh``, ``log`` and ``x ** 3``.
+TOPI's ``fast_exp``, ``fast_erf`` and ``fast_tanh`` (``topi/math.py``) are polynomials and quotients
+of polynomials, which vectorize. Their relative errors are within 2e-6 for arguments from -20 to 20
 (``tests/model/kernels/test_vector_math.py``). They clamp their arguments, which loses a NaN until
 ``keep_nan`` puts the limit first.
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from ..bindings import is_float32, static_shape
+from ..bindings import array_of, is_float32, static_shape
 from .kernel_pass import legalize_as_tvm
 
 Function = Callable[[te.Tensor], te.Tensor]
@@ -50,11 +50,48 @@ def fast_silu(x: te.Tensor) -> te.Tensor:
     return topi.divide(x, topi.add(tirx.const(1.0, x.dtype), topi.fast_exp(topi.negative(x))))
 
 
+_FOR_LOGARITHMS = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+"""Cephes' coefficients of a polynomial for ``(log(1 + x) - x + x ** 2 / 2) / x ** 3``, the highest
+power first, with ``1 + x`` from the square root of 1/2 to that of 2."""
+
+
+def fast_log(x: te.Tensor) -> te.Tensor:
+    """Compute the natural logarithm of float32 numbers, within 1e-7 of it; Cephes' ``logf``."""
+
+    def number(value: float) -> Any:
+        return tirx.const(value, "float32")
+
+    def log(*at: Any) -> Any:
+        # Kernels are inlined into each other: without a variable, all of ``x`` is repeated.
+        value = tirx.Var("value", "float32")
+        is_subnormal = value < number(2.0**-126)
+        scaled = tirx.Select(is_subnormal, value * number(2.0**23), value)
+        bits, width = tirx.reinterpret("int32", scaled), tirx.const(23, "int32")
+        whole = tirx.shift_right(bits - tirx.const(0x3F3504F3, "int32"), width)
+        rest = tirx.reinterpret("float32", bits - tirx.shift_left(whole, width)) - number(1)
+        power = whole.astype("float32") - tirx.Select(is_subnormal, number(23), number(0))
+        found, square = number(_FOR_LOGARITHMS[0]), rest * rest
+        for factor in _FOR_LOGARITHMS[1:]:
+            found = found * rest + number(factor)
+        # The two parts of log(2) add up to more digits than one float32 has.
+        found = found * rest * square - power * number(2.12194440e-4) - number(0.5) * square
+        found = rest + found + power * number(0.693359375)
+        found = tirx.Select(value < number(math.inf), found, value)
+        found = tirx.Select(value < number(0), number(math.nan), found)
+        found = tirx.Select(value.equal(number(0)), number(-math.inf), found)
+        return tirx.Let(value, x(*at), found)
+
+    return te.compute(x.shape, log, name="compute")
+
+
 def fast_log_softmax(x: te.Tensor, axis: int) -> te.Tensor:
     """``x - max(x) - log(sum(exp(x - max(x))))`` over one axis, with one logarithm per sum."""
     shifted = topi.subtract(x, topi.max(x, axis=axis, keepdims=True))
     total = topi.sum(topi.fast_exp(shifted), axis=axis, keepdims=True)
-    return topi.subtract(shifted, topi.log(total))
+    return topi.subtract(shifted, fast_log(total))
 
 
 def vector_round(x: te.Tensor) -> te.Tensor:
@@ -69,6 +106,7 @@ def vector_round(x: te.Tensor) -> te.Tensor:
 _UNARY: dict[str, Function] = {
     "relax.erf": topi.fast_erf,
     "relax.exp": topi.fast_exp,
+    "relax.log": fast_log,
     "relax.nn.gelu": fast_gelu,
     "relax.nn.gelu_tanh": fast_gelu_tanh,
     "relax.nn.silu": fast_silu,
@@ -84,6 +122,7 @@ def vector_math() -> dict[str, Callable[..., Any]]:
     return {
         **found,
         "relax.nn.log_softmax": _legalize_over_axis("log_softmax", fast_log_softmax),
+        "relax.power": _legalize_power,
         "relax.nn.softmax": _legalize_over_axis("softmax", topi.nn.fast_softmax),
     }
 
@@ -105,6 +144,19 @@ def _legalize_over_axis(name: str, function: Callable[..., te.Tensor]) -> Callab
         return builder.call_te(function, call.args[0], axis, primfunc_name_hint=name)
 
     return legalize
+
+
+def _legalize_power(builder: relax.BlockBuilder, call: Any) -> Any:
+    """Legalize cubes as products; LLVM itself does so with squares and square roots."""
+    data, exponent = call.args
+    number = array_of(exponent)
+    if not is_float32(data) or number is None or number.size != 1 or number.item() != 3.0:
+        return legalize_as_tvm(builder, call)
+
+    def cube(x: te.Tensor) -> te.Tensor:
+        return topi.multiply(topi.multiply(x, x), x)
+
+    return builder.call_te(cube, data, primfunc_name_hint="power")
 
 
 REDUCTIONS: dict[str, Callable[..., te.Tensor]] = {
