@@ -4,7 +4,7 @@
 import re
 from pathlib import Path
 
-from tvm_droplet_ms.cli.options import OPTIONS, parameters
+from tvm_droplet_ms.cli.options import OPTIONS, Option, parameters
 
 PAGES = {"tune": "models.md", "tune_kernel": "kernels.md"}
 
@@ -13,9 +13,9 @@ TABLE = re.compile(r"(?<=<!-- written by docs/option_tables.py -->\n)(?:\|.*\n)*
 
 def table(function: str) -> str:
     """The options of ``tune`` or ``tune_kernel`` as a Markdown table."""
-    flags = {option.parameter: option.flag for option in OPTIONS if function in option.applies_to}
+    flags = {option.parameter: option for option in OPTIONS if function in option.applies_to}
     rows = [
-        (f"`{name}`", f"`{flags[name]}`" if name in flags else "", one.default, one.meaning)
+        (f"`{name}`", _command(flags[name]) if name in flags else "", one.default, one.meaning)
         for name, one in parameters(function).items()
     ]
     rows += [
@@ -26,6 +26,12 @@ def table(function: str) -> str:
     header = [(f"`{function}(...)`", "Command", "Default", "Meaning"), ("---",) * 4]
     lines = [f"| {' | '.join(row)} |" for row in [*header, *(map(_escaped, row) for row in rows)]]
     return "\n".join(lines).replace("``", "`") + "\n"
+
+
+def _command(option: Option) -> str:
+    """The flag of an option, with its unit, or the value of the parameter that it stands for."""
+    unit = f" in {option.unit}" if option.unit else ""
+    return f"`{option.flag}`{unit}" + (f" sets `{option.sets}`" if option.sets else "")
 
 
 def _escaped(cell: str) -> str:

@@ -46,3 +46,35 @@ def test_the_help_has_every_option_with_its_meaning(capsys):
     assert (
         "Number of trials without a gain after which the run ends. (default: no limit)" in printed
     )
+
+
+def printed_help(command: str, capsys) -> str:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_speaks_of_options_as_they_are_given(capsys):
+    """A switch is told by what it switches on, minutes in minutes, and no parameter is named."""
+    printed = printed_help("tune", capsys)
+    assert "--allow-winograd Models: Compute convolutions by Winograd's algorithm" in printed
+    assert "--minutes MINUTES Wall-clock time in minutes for everything" in printed
+    assert "Wall-clock time in minutes of the tuning" in printed
+    assert "0 applies the records of --work-dir" in printed
+    assert "1e-3 with --allow-winograd" in printed
+    names = {name for each in ("tune", "tune_kernel") for name in parameters(each) if "_" in name}
+    assert names >= {"work_dir", "in_place", "time_budget_s"}
+    of_python = ["in seconds", "None", "True", "False", "mapping", "`", *names]
+    assert not [word for word in of_python if word in printed]
+
+
+def test_the_help_of_resume_has_no_defaults(capsys):
+    printed = printed_help("resume", capsys)
+    assert "--minutes MINUTES" in printed and "default:" not in printed
+
+
+def test_the_table_says_what_a_switch_sets():
+    table = TABLES["table"]("tune")
+    assert "| `exact` | `--allow-winograd` sets `False` | `True` |" in table
+    assert '| `precision` | `--allow-bfloat16` sets `"bfloat16"` | `"float32"` |' in table
+    assert "| `time_budget_s` | `--minutes` in minutes | `300.0` | Wall-clock time in s" in table

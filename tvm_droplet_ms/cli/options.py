@@ -3,7 +3,8 @@
 
 An option sets a parameter of ``tune``, of ``tune_kernel`` or of both. Its meaning, its default and
 what it applies to are declared there once, by the signature and the docstring. They are read from
-the source, because an import would need TVM.
+the source, because an import would need TVM. An option of another form or unit than its parameter
+has a text of its own.
 """
 
 import argparse
@@ -90,7 +91,9 @@ class Option:
     - ``parameter``: the parameter that it sets; empty for an option of the command alone.
     - ``settings``: arguments of ``add_argument``. The default is the parameter's if it is missing.
     - ``value``: makes the argument of the function.
-    - ``about``: the meaning of an option of the command alone.
+    - ``about``: the meaning of an option of the command alone, or one of another form than its
+      parameter.
+    - ``unit``: the unit of an option whose parameter is in seconds.
     - ``function``: the only function that the option is for; empty for all that have it.
     """
 
@@ -99,6 +102,7 @@ class Option:
     settings: Mapping[str, Any] = field(default_factory=dict)
     value: Callable[[Any], Any] = lambda value: value
     about: str = ""
+    unit: str = ""
     function: str = ""
 
     @property
@@ -122,29 +126,53 @@ class Option:
         return {name for name in SOURCES if self.parameter in {"", *parameters(name)}}
 
     @property
+    def sets(self) -> str:
+        """The parameter's value that the option stands for, as code; "" for one with a value."""
+        is_switch = self.parameter and self.settings.get("action") == "store_true"
+        return repr(self.value(True)).replace("'", '"') if is_switch else ""
+
+    @property
     def help(self) -> str:
         """The meaning of the option and its default, as plain text."""
-        texts = dict.fromkeys(map(self._described, sorted(self.applies_to)))
-        again = " May be repeated." if self.settings.get("action") == "append" else ""
-        text = " Kernels: ".join(texts) + again
-        if len(self.applies_to) == 1:
-            text = f"{'Models' if 'tune' in self.applies_to else 'Kernels'}: {text}"
-        return text.replace("`", "").replace("%", "%%")
+        return self.described()
 
-    def _described(self, function: str) -> str:
-        """The meaning of the option for a function, and its default."""
-        if not self.parameter:
-            return self.about
-        declared = parameters(function)[self.parameter]
-        if self.settings.get("action") == "store_true":
-            return f"{self.parameter}={self.value(True)!r}: {declared.meaning}"
-        default = str(self.settings.get("default") or declared.default.replace('"', ""))
-        return declared.meaning + f" (default: {default})" * (default != "none")
+    def described(self, has_default: bool = True) -> str:
+        """The meaning of the option, as plain text; with its default or without."""
+        texts = {name: self._meaning(name) for name in sorted(self.applies_to)}
+        if has_default and self.parameter and not self.sets:
+            defaults = {name: self._told_default(name) for name in texts}
+            if len(set(defaults.values())) == 1 or len(set(texts.values())) > 1:
+                texts = {name: text + defaults[name] for name, text in texts.items()}
+        again = " May be repeated." if self.settings.get("action") == "append" else ""
+        text = " Kernels: ".join(dict.fromkeys(texts.values())) + again
+        if len(texts) == 1:
+            text = f"{'Models' if 'tune' in texts else 'Kernels'}: {text}"
+        return _in_flags(text).replace("`", "").replace("%", "%%")
+
+    def _meaning(self, function: str) -> str:
+        """What the option does for a function."""
+        text = self.about or parameters(function)[self.parameter].meaning
+        return text.replace(" in seconds", f" in {self.unit}") if self.unit else text
+
+    def _told_default(self, function: str) -> str:
+        declared = parameters(function)[self.parameter].default.replace('"', "")
+        default = str(self.settings.get("default") or declared)
+        return f" (default: {default})" * (default != "none")
 
     def add_to(self, parser: argparse.ArgumentParser, **settings: Any) -> None:
         """Add the option to a parser. ``settings``: replace its own."""
         given = {"default": self.default, **self.settings, **settings}
-        parser.add_argument(self.flag, help=self.help, **given)
+        parser.add_argument(self.flag, help=self.described("default" not in settings), **given)
+
+
+def _in_flags(text: str) -> str:
+    """A text about parameters in the words of the command: with flags, and values as given."""
+    for option in OPTIONS:
+        if not option.parameter:
+            continue
+        text = text.replace(f"``{option.parameter}={option.sets}``", option.flag)
+        text = re.sub(f"(?<!`)`{option.parameter}`(?!`)", option.flag, text)
+    return text.replace("None (``none``)", "none")
 
 
 _FLAG = {"action": "store_true"}
@@ -164,19 +192,45 @@ OPTIONS = (
         "shapes",
         _repeated(arguments.shape, "NAME=1,3,224,224"),
         lambda pairs: by_bucket("--shape", pairs) or None,
+        "Shape of an input with dynamic extents. Several (x=1,3|2,3) make one library for them.",
     ),
     Option(
         "--dim",
         "dims",
         _repeated(arguments.dim, "NAME=320"),
         lambda pairs: by_bucket("--dim", pairs) or None,
+        "Extent by its name in an ONNX model or a Relax module; it applies to all inputs. Several "
+        "(width=320|640) make one library for them.",
     ),
     Option("--shares", "shares", {"type": arguments.shares, "metavar": "3,1"}),
-    Option("--constant", "constants", _repeated(arguments.constant, "NAME=16000"), _by_name),
-    Option("--in-place", "in_place", _repeated(arguments.in_place, "INPUT=OUTPUT"), _by_name),
-    Option("--minutes", "time_budget_s", {"type": arguments.minutes, "default": 5.0}),
+    Option(
+        "--constant",
+        "constants",
+        _repeated(arguments.constant, "NAME=16000"),
+        _by_name,
+        "Value of an input of an ONNX model. The tuned model does not have this input, and an If "
+        "that depends on it is resolved.",
+    ),
+    Option(
+        "--in-place",
+        "in_place",
+        _repeated(arguments.in_place, "INPUT=OUTPUT"),
+        _by_name,
+        "Input of an ONNX model that the model may overwrite, and the output to write into it, "
+        'such as "past_key_values.*=present.*" for a decoder\'s cache.',
+    ),
+    Option(
+        "--minutes", "time_budget_s", {"type": arguments.minutes, "default": 5.0}, unit="minutes"
+    ),
     Option("--trials", "trials", {"type": arguments.trials}),
-    Option("--stop", "stop", {"type": arguments.stop_gain, "metavar": "SHARE"}),
+    Option(
+        "--stop",
+        "stop",
+        {"type": arguments.stop_gain, "metavar": "SHARE"},
+        about="Minimum expected gain of a kernel's next 32 trials, as a share of its best time. "
+        "Below it, a kernel's search ends, and a model's trials go to other kernels until none is "
+        "left. none uses all time and trials; auto is 0.008.",
+    ),
     Option("--patience", "patience", {"type": arguments.positive}),
     Option("--target", "target", {"default": None}, function="tune_kernel"),
     Option("--target-us", "target_latency_us", {"type": float}),
@@ -184,20 +238,39 @@ OPTIONS = (
     Option("--key", "key"),
     Option("--threads", "threads", {"type": arguments.positive}),
     Option("--seed", "seed", {"type": arguments.seed}),
-    Option("--allow-winograd", "exact", _FLAG, operator.not_),
     Option(
-        "--allow-bfloat16", "precision", _FLAG, lambda asked: "bfloat16" if asked else "float32"
+        "--allow-winograd",
+        "exact",
+        _FLAG,
+        operator.not_,
+        "Compute convolutions by Winograd's algorithm where it is faster: less exact.",
+    ),
+    Option(
+        "--allow-bfloat16",
+        "precision",
+        _FLAG,
+        lambda asked: "bfloat16" if asked else "float32",
+        "Round the inputs and weights of products to eight significant bits, on CPUs with "
+        "AVX512_BF16: less exact, and up to twice as fast.",
     ),
     Option("--tolerance", "tolerance", {"type": float}),
-    Option("--inputs", "inputs", {"metavar": "FILE.npz"}),
+    Option(
+        "--inputs",
+        "inputs",
+        {"metavar": "FILE.npz"},
+        about="File of numpy.savez with values of inputs by name, such as indices, for the check, "
+        "and for the measurements of a kernel. Other inputs are random.",
+    ),
     Option("--work-dir", "work_dir"),
-    Option("--quiet", "progress", _FLAG, lambda asked: None if asked else "auto"),
-    Option("--json", settings=_FLAG, about="print the result as JSON"),
-    Option("--out", settings={"metavar": "MODEL.so"}, about="write the executable here too"),
+    Option(
+        "--quiet", "progress", _FLAG, lambda asked: None if asked else "auto", "Print no progress."
+    ),
+    Option("--json", settings=_FLAG, about="Print the result as JSON."),
+    Option("--out", settings={"metavar": "MODEL.so"}, about="Write the executable here too."),
     Option(
         "--against",
         settings={"choices": [name for name, _ in REFERENCES.values()]},
-        about="time the model beside what it came from",
+        about="Time the model beside what it came from.",
         function="tune",
     ),
 )

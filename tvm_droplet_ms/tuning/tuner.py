@@ -102,8 +102,8 @@ def tune(
     threads : int
         Number of threads to tune, check and time with.
     time_budget_s : float
-        Wall-clock time in seconds (``--minutes``: in minutes) for everything, from the import to
-        the last check. A batch that has begun is finished.
+        Wall-clock time in seconds for everything, from the import to the last check. A batch that
+        has begun is finished.
     trials : int | None
         Maximum number of schedules to measure. None for no limit. 0 applies the records of
         `work_dir` and the predictions of the pretrained cost model.

@@ -93,8 +93,8 @@ def tune_kernel(
     trials : int
         Number of schedules to measure, including earlier runs in the directory. 0 measures none.
     time_budget_s : float | None
-        Wall-clock time in seconds (``--minutes``: in minutes) of the tuning. The batch in progress
-        is still finished, and the best schedules are checked. None for no limit.
+        Wall-clock time in seconds of the tuning. The batch in progress is still finished, and the
+        best schedules are checked. None for no limit.
     stop : Literal["auto"] | float | None
         The search ends when the expected gain of the next 32 trials, as a share of the best time,
         is below this; see ``DropletStrategy``. None (``none``) spends all trials. Not used with
