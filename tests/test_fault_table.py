@@ -29,6 +29,17 @@ TESTS = {
         "tuning/check/test_agreement.py"
         "::TestTune::test_a_pass_that_changes_the_outputs_is_left_out_and_named"
     ],
+    "LLVM did not compile": [
+        "tuning/check/test_agreement.py"
+        "::test_a_kernel_that_is_not_compiled_in_time_has_a_plain_schedule"
+    ],
+    "`torch.compile` did not": [
+        "tuning/pytorch/test_dynamo.py::test_what_is_not_compiled_runs_as_before_with_a_word",
+        "tuning/pytorch/test_dynamo.py::test_a_second_shape_is_told_with_what_to_do",
+    ],
+    "This process has tuned with fewer threads": [
+        "session/test_threads.py::test_more_threads_than_before_are_refused_with_what_to_do"
+    ],
     "No valid schedule was found": [
         "tuning/picks/test_first_picks.py::TestWorkers"
         "::test_get_one_schedule_of_a_task_that_takes_too_long",

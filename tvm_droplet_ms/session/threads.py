@@ -66,6 +66,6 @@ def set_own_threads(count: int) -> None:
     running = int(tvm.runtime.num_threads())
     if running != count:
         raise ModelError(
-            f"threads={count}: TVM's thread pool of this process has started with {running}; set "
-            f"{_ENVIRONMENT}={count} before the process starts"
+            f"threads={count}: TVM's thread pool of this process has started with {running}, and "
+            "never grows; tune with the most threads first, or in another process"
         )

@@ -123,9 +123,8 @@ def tune(
     precision : Literal["float32", "bfloat16"]
         Precision of the products in convolutions, dense layers and attention. "bfloat16" rounds
         their inputs and weights to eight significant bits and accumulates in float32, on CPUs with
-        AVX512_BF16: less exact, and up to twice as fast. Residuals and activations read the same
-        inputs. If the deviation exceeds the tolerance, the model is computed in float32, and a note
-        says so.
+        AVX512_BF16: less exact, and up to twice as fast. If the deviation exceeds the tolerance,
+        the model is computed in float32, and a note says so.
     tolerance : float | None
         The largest allowed deviation of an output from the reference, relative to the scale of the
         output's row; see ``OutputCheck``. None for 1e-4, 1e-3 with ``exact=False``, or 0.1 in
