@@ -122,6 +122,8 @@ GRAPHS = {
     "nothing to pad": three_inputs(16, 32, 2, 16, 32),
     "one head": three_inputs(9, 17, 1, 8, 8),
     "a wide head": three_inputs(8, 16, 2, 5, 144),
+    "a width that vectors do not divide": three_inputs(13, 21, 3, 34, 33),
+    "a width of less than a vector": three_inputs(13, 21, 2, 12, 12, batch=2),
     "a batch": three_inputs(13, 21, 3, 7, 24, batch=2),
     "large scores": three_inputs(13, 21, 2, 16, 16, scale=40.0),
     "negative scores": three_inputs(13, 21, 2, 16, 16, mask=added(np.full((1, 1), -300.0))),
@@ -288,6 +290,8 @@ def is_vectorized(schedule, name):
 @pytest.mark.parametrize(
     ("name", "is_of_halves"),
     [
+        ("a width that vectors do not divide", False),
+        pytest.param("a width that vectors do not divide", True, marks=needs_halves),
         *((name, False) for name in ("a batch", "parts by takes", "a gate", "a GELU in parts")),
         *(
             pytest.param(name, True, marks=needs_halves)
@@ -404,7 +408,8 @@ NOT_FUSED = {
     "weights that are 0 one by one": rows_without_a_key(is_row=False),
     "few rows of keys that vectors do not divide": unfused(rows=4, depth=6),
     "few columns": unfused(columns=9),
-    "a width that vectors do not divide": unfused(width=12),
+    "a narrow width": unfused(width=7),
+    "few rows and a width that vectors do not divide": unfused(rows=4, width=12),
     "weights that are a result": shown_weights(),
     "scaled after the mask": scaled_after_the_mask(),
     "softmax over the rows": softmax_over_rows(),

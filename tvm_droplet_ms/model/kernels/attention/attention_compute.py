@@ -9,7 +9,7 @@ of a CPU.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,9 @@ from .few_rows import FEW_ROWS_RULE, AsTheyLie
 
 ATTENTION_RULE, TILED_RULE = "tvm_droplet_ms.attention", "tvm_droplet_ms.attention_in_tiles"
 """Schedule rules that the kernel requests: for vectors, or for matrix tiles."""
+
+LEAST_WIDTH = 8
+"""Minimum width of a value, for vectors."""
 
 _ROW_UNITS = (4, 6, 8, 12)
 """Candidate row units. The rows of a tile are a multiple of the unit, and the number of rows
@@ -80,10 +83,13 @@ def attention(
 
     Returns values of shape (*batch, rows, width), transposed by ``axes``. Rows and columns are
     padded to multiples of ``row_unit`` and ``LANES``. The padding repeats the last row and the last
-    key, so the largest score of a row does not change; the weights of padded keys are 0.
+    key, so the largest score of a row does not change; the weights of padded keys are 0. A width
+    that is no multiple of ``LEAST_WIDTH`` is padded to one of ``LANES``.
     """
     batch, rows, columns = extents.batch, extents.rows, extents.columns
     depth, width = extents.depth, extents.width
+    if width % LEAST_WIDTH:
+        extents = replace(extents, width=_padded(width, LANES))
     in_tiles = tiled_rows(extents) if halves else None
     rule = ATTENTION_RULE if in_tiles is None else TILED_RULE
     padded_rows = in_tiles or _padded(rows, row_unit(rows))
@@ -95,7 +101,7 @@ def attention(
         lambda *at: packing.stored(queries(*at[:-2], at_most(at[-2], rows, padded_rows), at[-1])),
         "queries",
     )
-    value_of = packing.values(values)
+    value_of = packing.values(lambda *at: values(*at[:-1], at_most(at[-1], width, extents.width)))
     by_panel = (*batch, padded_rows, extents.panels, LANES)
     scores = packing.scores(padded_rows, packed_queries, keys)
 
@@ -119,7 +125,7 @@ def attention(
     total = _over_row(by_panel, weight_of_lane, te.sum, lambda a, b: a + b, "total")
     n = te.reduce_axis((0, packing.summed), "n")
     mixed = compute_stage(
-        (*batch, padded_rows, width),
+        (*batch, padded_rows, extents.width),
         lambda *at: te.sum(
             weight(*at[:-1], n) * packing.loaded(value_of(*at[:-2], n, at[-1])),
             axis=[n],
@@ -137,7 +143,7 @@ def attention(
         return tirx.Select(masks.blank(*at[:-2], row, 0), zero, value)
 
     normal = te.compute(
-        (*batch, padded_rows, width),
+        (*batch, padded_rows, extents.width),
         mean,
         name="normal",
         attrs={"schedule_rule": rule},

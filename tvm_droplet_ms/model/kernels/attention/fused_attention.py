@@ -17,7 +17,7 @@ from ...decoding.caches import HALVES
 from ...folding.numpy_folding import RESHAPES
 from ...half_products import computes_in_bfloat16
 from ...layout.transposes import axes_of
-from .attention_compute import Masks, attention
+from .attention_compute import LEAST_WIDTH, Masks, attention
 from .attention_packing import LANES, PAIR, Extents
 from .few_rows import LEAST_LANES, MOST_FEW_ROWS, lanes_of
 from .operands import Operand, Shape, mask_of, operand_of, scalar_of, scaling_of, shape_of
@@ -131,9 +131,9 @@ def element_of(tensor: te.Tensor, factor: Operand) -> Callable[..., Any]:
     return element
 
 
-LEAST_ROWS, LEAST_COLUMNS, LEAST_WIDTH = 8, LANES, 8
-"""Minimum extents for tiles and vectors. With fewer rows or columns, too many would be padding. The
-width of a value must be a multiple of ``LEAST_WIDTH``. ``few_rows`` handles fewer rows."""
+LEAST_ROWS, LEAST_COLUMNS = 8, LANES
+"""Minimum extents for tiles. With fewer rows or columns, too many would be padding. ``few_rows``
+handles fewer rows."""
 
 _BEFORE_SOFTMAX = RESHAPES | {"relax.add", "relax.where", "relax.multiply", "relax.divide"}
 
@@ -209,7 +209,7 @@ def _attention_of(
     if shape_of(first)[-2:] != (rows, columns) or shape_of(second)[-2] != rows:
         return {}
     depth, width = shape_of(first.args[0])[-1], shape_of(second)[-1]
-    if columns < LEAST_COLUMNS or width % LEAST_WIDTH or 0 in (*batch, rows, depth, width):
+    if columns < LEAST_COLUMNS or width < LEAST_WIDTH or 0 in (*batch, rows, depth, width):
         return {}
     queries = operand_of(bindings, first.args[0], (*batch, rows, depth))
     keys = operand_of(bindings, first.args[1], (*batch, depth, columns))
@@ -229,7 +229,8 @@ def _attention_of(
 def _lie_in_vectors(extents: Extents, keys: Operand, values: Operand) -> bool:
     """Return whether keys and values are contiguous and divisible into vectors."""
     strides = keys.view.strides[-2], values.view.strides[-1]
-    return strides == (1, 1) and lanes_of(extents.depth) >= LEAST_LANES
+    divides = lanes_of(extents.depth) >= LEAST_LANES and extents.width % LEAST_WIDTH == 0
+    return strides == (1, 1) and divides
 
 
 def _scores(
