@@ -127,7 +127,7 @@ def row_lanes(lanes: int, shape: Sequence[int]) -> int:
 
 @contextmanager
 def vectors_as_sampled() -> Iterator[None]:
-    """Disable ``NativeVectors`` in searches, for spaces that were measured with TVM's vectors."""
+    """Keep TVM's vectors and design spaces in searches, for spaces that were measured with them."""
     token = _LEAVES_VECTORS.set(True)
     try:
         yield
@@ -135,12 +135,17 @@ def vectors_as_sampled() -> Iterator[None]:
         _LEAVES_VECTORS.reset(token)
 
 
+def is_as_sampled() -> bool:
+    """Return whether searches keep TVM's vectors and design spaces."""
+    return _LEAVES_VECTORS.get()
+
+
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
     """Insert ``NativeVectors`` after the postprocessor that vectorizes, for CPU targets.
 
     Within ``vectors_as_sampled``, the postprocessors stay unchanged.
     """
-    if target.kind.name != "llvm" or _LEAVES_VECTORS.get():
+    if target.kind.name != "llvm" or is_as_sampled():
         return list(postprocs)
     vectors = NativeVectors(register_bytes(target))
     return list(

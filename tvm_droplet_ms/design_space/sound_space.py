@@ -17,10 +17,11 @@ from tvm.target import Target
 from .dot_products.dot_intrinsics import BYTES, HALVES
 from .dot_products.dot_rule import DotProducts
 from .dot_products.find_dot import dot_unit, half_unit
+from .lane_sums import LaneSums, contiguous_axis
 from .matrix_tiles.find_matrix import matrix_units
 from .matrix_tiles.tile_rule import MatrixTiles
 from .matrix_tiles.tile_shapes import PREFIX
-from .native_vectors import register_bytes
+from .native_vectors import is_as_sampled, register_bytes
 from .register_tiles.partitions import PARTITIONED
 from .register_tiles.tile_rule import RegisterTiles, find_product
 from .trees import nodes_in
@@ -43,16 +44,17 @@ def sound_space(space: Any, mod: IRModule, target: Target) -> Any:
     the intrinsic's operands. Another rule vectorizes the loops around the intrinsic, which does not
     compile. Unpacked weights match the intrinsic and give wrong results. Kernels that read bytes
     get ``DotProducts`` instead. So do kernels that read bfloat16, for which TVM has no rule. Float
-    products get ``RegisterTiles`` in addition to TVM's rules, on AVX2 and AVX-512. ``space``: the
-    requested space. Returns `space`, or a replacement for ``FROM_TARGET``.
+    products get ``RegisterTiles`` in addition to TVM's rules, on AVX2 and AVX-512. Reductions of
+    contiguous numbers get ``LaneSums``. ``space``: the requested space. Returns `space`, or a
+    replacement for ``FROM_TARGET``.
     """
-    is_x86 = target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
     is_default = isinstance(space, str) and space == FROM_TARGET
-    if not (is_default and is_x86):
+    if not (is_default and _is_x86(target)):
         return space
     if _reads_narrow(mod):
         return _space_of_dots(target)
-    return _space_of_tiles(target) if _wants_tiles(mod, target) else space
+    rules = _float_rules(mod, target)
+    return _space_with(*rules) if rules else space
 
 
 def sound_schedules(
@@ -64,6 +66,9 @@ def sound_schedules(
     unchanged, unless TVM's rules tensorized them.
     """
 
+    if is_as_sampled():
+        return schedules
+
     def made(space: PostOrderApply | str) -> list[Schedule]:
         context = TuneContext(mod, target=target, space_generator=space, rand_state=seed)
         return list(context.generate_design_space())
@@ -74,12 +79,14 @@ def sound_schedules(
     marks = PARTITIONED, PREFIX
     has_tiles = any(mark in str(schedule.trace) for schedule in schedules for mark in marks)
     is_narrow = bool(matrix_units(target)) and _reads_narrow(mod)
-    if has_tiles or not (is_narrow or _wants_tiles(mod, target)):
+    is_wide = _is_x86(target) and not _reads_narrow(mod)
+    rules = _float_rules(mod, target) if is_wide else []
+    if has_tiles or not (is_narrow or rules):
         return schedules
     # Products of floats get the plain rules on every CPU; others need intrinsics to be registered.
     if _steps(schedules) != _steps(made(_space_with())):
         return schedules
-    return made(_space_of_dots(target) if is_narrow else _space_of_tiles(target))
+    return made(_space_of_dots(target) if is_narrow else _space_with(*rules))
 
 
 def _steps(schedules: Sequence[Schedule]) -> list[list[str]]:
@@ -95,9 +102,20 @@ def _space_of_dots(target: Target) -> PostOrderApply:
     return _space_with(*rules)
 
 
-def _space_of_tiles(target: Target) -> PostOrderApply:
-    size = register_bytes(target)
-    return _space_with(RegisterTiles(size, _REGISTERS[size], _is_parallel(target)))
+def _is_x86(target: Target) -> bool:
+    return target.kind.name == "llvm" and "arm_cpu" not in [str(key) for key in target.keys]
+
+
+def _float_rules(mod: IRModule, target: Target) -> list[ScheduleRule]:
+    """Return the rules beside TVM's for a kernel without bytes and halves."""
+    rules: list[ScheduleRule] = []
+    if _wants_tiles(mod, target):
+        size = register_bytes(target)
+        rules.append(RegisterTiles(size, _REGISTERS[size], _is_parallel(target)))
+    blocks = (each for func in mod.functions.values() for each in nodes_in(func, SBlock))
+    if any(contiguous_axis(block) is not None for block in blocks):
+        rules.append(LaneSums(_is_parallel(target)))
+    return rules
 
 
 def _is_parallel(target: Target) -> bool:
