@@ -109,6 +109,13 @@ def test_softmax_has_one_space():
     check([x, topi.nn.softmax(x)], lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True))
 
 
+@pytest.mark.parametrize(("rows", "is_alone"), [(6, False), (64, True)])
+def test_threads_need_results_to_share(rows, is_alone):
+    x = placeholder(rows, 131)
+    _, schedules = spaces_of(module_of([x, topi.sum(x, 1)]), TWO)
+    assert (len(schedules) == 1) == is_alone
+
+
 def test_products_keep_the_spaces_of_tvm():
     x, w, k = placeholder(16, 64), placeholder(32, 64, name="w"), te.reduce_axis((0, 64), "k")
     y = te.compute((16, 32), lambda i, j: te.sum(x[i, k] * w[j, k], k), "y")

@@ -6,6 +6,7 @@ Here a vector of partial results is reduced at the end. It need not divide the n
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from tvm.s_tir import Schedule, ScheduleError
@@ -31,13 +32,16 @@ LANES = (16, 32, 64)
 _TALLS = (1, 2, 4)
 """Numbers of rows that are reduced together, so that they share what they read."""
 
+_SHARED = 64
+"""Number of results that several threads share. TVM's rules split a reduction of fewer."""
+
 
 def LaneSums(is_parallel: bool) -> ScheduleRule:
     """Make the rule for blocks that reduce contiguous numbers.
 
-    A block without products gets this schedule instead of TVM's, and a product of two tensors that
-    are both read along contiguous numbers in addition to TVM's. ``is_parallel``: whether several
-    threads share a kernel.
+    A block that reads one tensor gets this schedule instead of TVM's, unless several threads have
+    too few results to share. A product of two tensors that are both read along contiguous numbers
+    gets it in addition to TVM's. ``is_parallel``: whether several threads share a kernel.
     """
 
     def apply(sch: Schedule, block: SBlockRV) -> list[Schedule]:
@@ -53,7 +57,9 @@ def LaneSums(is_parallel: bool) -> ScheduleRule:
             _reduce_lanes(space, block, place, is_parallel)
         except ScheduleError:
             return [sch]
-        return [space] if len(reads) == 1 and not is_parallel else [sch, space]
+        results = prod(int(extent) for extent in node.writes[0].source.shape)
+        is_shared = not is_parallel or results >= _SHARED
+        return [space] if len(reads) == 1 and is_shared else [sch, space]
 
     return BlockRule(apply)
 
