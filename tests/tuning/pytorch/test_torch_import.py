@@ -139,6 +139,7 @@ class TestOpenExtents:
         x, y = random_inputs(imported)
         assert x.shape == (5, 3) and y.shape == (10, 3)
         np.testing.assert_allclose(compiled(imported)([x, y])[0], x + y[1::2], rtol=1e-6)
+        assert imported.output_extents == ((name, None),)
         with pytest.raises(ModelError, match=f"extent {name} is 10: .* exported for 4 to 9"):
             import_model(program, dims={name: 10})
         with pytest.raises(ModelError, match=f"'rows', which no input has.* open {name}"):

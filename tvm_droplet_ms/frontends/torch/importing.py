@@ -14,7 +14,7 @@ from ..relax import bind_shapes
 from .changed_state import merge_aliases, return_changes
 from .constant_folding import fold_constants, write_out_types
 from .loading import export_module, import_pytorch, unlifted
-from .open_extents import static_shapes, symbols, user_specs
+from .open_extents import output_symbols, static_shapes, symbols, user_specs
 from .retracing import leaves_open, retrace
 from .rules import decompose, drop_what_computes_nothing, refuse_random_numbers
 
@@ -47,7 +47,7 @@ def import_torch(
         half = _half_types(torch, simple)
         has_complex = any(value.is_complex() for value in _values(torch, simple))
         fixed = static_shapes(torch, simple, shapes or {}, dims or {})
-        extents = symbols(torch, simple)
+        extents, output_extents = symbols(torch, simple), output_symbols(torch, simple)
         if half or has_complex or leaves_open(torch, simple, fixed):
             program = retrace(torch, simple, fixed)
             simple = decompose(torch, program)
@@ -66,7 +66,13 @@ def import_torch(
         kinds = getattr(mod["main"].ret_ty, "fields", [mod["main"].ret_ty])
         mod = give_away(mod, dict(zip(written, range(len(kinds) - len(written), len(kinds)))))
     specs = [replace(spec, extents=extents.get(spec.name, ())) for spec in check_inputs(mod)]
-    return ImportedModel(mod, tuple(specs), _reference(torch, program, threads), notes=tuple(notes))
+    return ImportedModel(
+        mod,
+        tuple(specs),
+        _reference(torch, program, threads),
+        notes=tuple(notes),
+        output_extents=output_extents,
+    )
 
 
 def _half_types(torch: Any, program: Any) -> list[str]:

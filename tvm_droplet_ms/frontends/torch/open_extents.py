@@ -42,11 +42,22 @@ def static_shapes(torch: Any, program: Any, shapes: Shapes, dims: Dims) -> dict[
 
 def symbols(torch: Any, program: Any) -> dict[str, tuple[str | None, ...]]:
     """Return the symbols of the inputs' extents by the name of the input; see ``InputSpec``."""
-    names = {
-        name: tuple(each if isinstance(each, str) else None for each in map(_name, value.shape))
-        for name, value in user_inputs(torch, program).items()
-    }
+    names = {name: _symbols(value) for name, value in user_inputs(torch, program).items()}
     return {name: found for name, found in names.items() if any(found)}
+
+
+def output_symbols(torch: Any, program: Any) -> tuple[tuple[str | None, ...], ...]:
+    """Return the symbols of the outputs' extents, in order; empty if there are none."""
+    (output,) = (node for node in program.graph_module.graph.nodes if node.op == "output")
+    values = [getattr(each, "meta", {}).get("val") for each in output.args[0] if each is not None]
+    # A complex output becomes one of another rank.
+    are_known = [isinstance(each, torch.Tensor) and not each.is_complex() for each in values]
+    found = [_symbols(each) if known else () for each, known in zip(values, are_known, strict=True)]
+    return tuple(each if any(each) else () for each in found) if any(map(any, found)) else ()
+
+
+def _symbols(value: Any) -> tuple[str | None, ...]:
+    return tuple(each if isinstance(each, str) else None for each in map(_name, value.shape))
 
 
 def resized_examples(torch: Any, program: Any, examples: Any, shapes: Shapes) -> Any:
