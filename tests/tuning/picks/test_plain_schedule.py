@@ -93,6 +93,10 @@ def odd_columns():
     return [data := placeholder(29, 67), topi.sum(data, 0)]
 
 
+def total_with_axes():
+    return [data := placeholder(1, 33, 7, 31), topi.sum(data, (2, 3), keepdims=True)]
+
+
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize(
     ("make", "expected"),
@@ -101,6 +105,7 @@ def odd_columns():
         (total, lambda data: data.sum((1, 2))),
         (odd_rows, lambda data, other: np.maximum(data - other, 0)),
         (odd_columns, lambda data: data.sum(0)),
+        (total_with_axes, lambda data: data.sum((2, 3), keepdims=True)),
     ],
 )
 def test_vectors_need_not_divide_a_loop(make, expected, index):

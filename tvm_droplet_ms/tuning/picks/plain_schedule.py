@@ -73,7 +73,8 @@ def _spread(schedule: Schedule, block: SBlockRV) -> None:
     reduced = [loop for loop, axis in zip(loops, axes, strict=True) if not _is_spatial(axis)]
     if not spatial:
         raise ValueError("no loop to vectorize")
-    *outer, last = spatial
+    # The extents of 1 of a reduction that keeps its axes are no vectors.
+    *outer, last = sorted(spatial, key=lambda loop: int(schedule.get(loop).extent) > 1)
     around, vector = _split(schedule, last)
     # A partitioned loop cannot be fused.
     if around is not None and not _is_partitioned(schedule, around):
