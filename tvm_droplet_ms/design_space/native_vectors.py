@@ -14,12 +14,13 @@ from math import gcd, prod
 from typing import Any
 
 from tvm import DataType
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features
 from tvm.tirx import For, ForKind, IntImm, IterVar
 
+from .register_tiles.partitions import PARTITIONED
 from .screening.miscompiled import chooses_by
 from .trees import entry_name
 
@@ -125,6 +126,64 @@ def row_lanes(lanes: int, shape: Sequence[int]) -> int:
     return power if power >= FEWEST_LANES else lanes
 
 
+class OddRows:
+    """Splits the rows of elementwise blocks that no vector divides, before TVM fuses their loops.
+
+    The last vector of a row is a loop of its own. Vectors of the fused loop would cross rows.
+
+    It is applied to a schedule like a postprocessor, before the one that vectorizes, which leaves
+    the split loops alone. ``register``: the bytes of the target's longest vector registers.
+    """
+
+    def __init__(self, register: int = REGISTER) -> None:
+        self._register = register
+
+    def apply(self, schedule: Schedule) -> bool:
+        """Split the rows of a schedule; return True: no schedule is refused."""
+        for block in _blocks(schedule):
+            row = _whole_row(schedule, block)
+            lanes = self._register // _itemsize(schedule, block)
+            if row is not None and int(schedule.get(row).extent) >= 2 * lanes:
+                if int(schedule.get(row).extent) % lanes:
+                    vectors, vector = schedule.split(row, [None, lanes])
+                    schedule.annotate(vectors, PARTITIONED, True)
+                    schedule.vectorize(vector)
+        return True
+
+    def __str__(self) -> str:
+        return "OddRows"
+
+
+def _whole_row(schedule: Schedule, block: SBlockRV) -> LoopRV | None:
+    """Return the loop over the rows of the tensor that an elementwise block writes, if any.
+
+    It is the innermost of several serial loops.
+    """
+    shape = _written_shape(schedule, block)
+    if _is_reduction(schedule, block) or prod(shape[:-1]) == 1:
+        return None
+    loops = list(schedule.get_loops(block))
+    nodes = [schedule.get(loop) for loop in loops]
+    if len(loops) < 2 or any(node.kind != ForKind.SERIAL or node.annotations for node in nodes):
+        return None
+    node = schedule.get(block)
+    last = node.writes[0].region[-1].min
+    values = _realized(schedule, block)
+    is_row = any(
+        axis.var.same_as(last) and value.same_as(nodes[-1].loop_var)
+        for axis, value in zip(node.iter_vars, values, strict=True)
+    )
+    extent = nodes[-1].extent
+    return loops[-1] if is_row and isinstance(extent, IntImm) and int(extent) == shape[-1] else None
+
+
+def _realized(schedule: Schedule, block: SBlockRV) -> Sequence[Any]:
+    """Return the values that a block's axes have."""
+    body = schedule.get(schedule.get_loops(block)[-1]).body
+    is_own = isinstance(body, SBlockRealize) and body.block.same_as(schedule.get(block))
+    return list(body.iter_values) if is_own else [None] * len(schedule.get(block).iter_vars)
+
+
 @contextmanager
 def vectors_as_sampled() -> Iterator[None]:
     """Keep TVM's vectors and design spaces in searches, for spaces that were measured with them."""
@@ -141,16 +200,16 @@ def is_as_sampled() -> bool:
 
 
 def with_native_vectors(postprocs: Sequence[Any], target: Target) -> list[Any]:
-    """Insert ``NativeVectors`` after the postprocessor that vectorizes, for CPU targets.
+    """Insert ``OddRows`` and ``NativeVectors`` around the postprocessor that vectorizes on CPUs.
 
     Within ``vectors_as_sampled``, the postprocessors stay unchanged.
     """
     if target.kind.name != "llvm" or is_as_sampled():
         return list(postprocs)
-    vectors = NativeVectors(register_bytes(target))
+    rows, vectors = OddRows(register_bytes(target)), NativeVectors(register_bytes(target))
     return list(
         chain.from_iterable(
-            [postproc, vectors] if _VECTORIZES in str(postproc) else [postproc]
+            [rows, postproc, vectors] if _VECTORIZES in str(postproc) else [postproc]
             for postproc in postprocs
         )
     )
