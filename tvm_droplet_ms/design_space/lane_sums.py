@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, IterVar
 
 from .register_tiles.partitions import PARTITIONED
@@ -95,20 +95,32 @@ def _mentions(ranges: Sequence[Any], variable: Any) -> bool:
     return any(mentions(each.min, variable) for each in ranges)
 
 
-def _reduce_lanes(schedule: Schedule, block: SBlockRV, place: int, is_parallel: bool) -> None:
+def split_lanes(
+    schedule: Schedule, block: SBlockRV, place: int, lanes: Any
+) -> tuple[SBlockRV, list[LoopRV], list[LoopRV], LoopRV]:
+    """Make a block of partial results, one for each lane, which ``block`` reduces.
+
+    ``place``: the position of the reduced axis. Returns the new block, its loops over the results,
+    over the numbers that are reduced, and over the lanes.
+    """
     node = schedule.get(block)
     kinds = [axis.iter_type == IterVar.DataPar for axis in node.iter_vars]
-    extents = [int(axis.dom.extent) for axis in node.iter_vars]
-    loops = list(schedule.get_loops(block))
-    choices = [lanes for lanes in LANES if 2 * lanes <= extents[place]]
-    steps, lane = schedule.split(loops[place], [None, sample(schedule, choices)])
+    steps, lane = schedule.split(schedule.get_loops(block)[place], [None, lanes])
     schedule.annotate(steps, PARTITIONED, True)
     partial = schedule.rfactor(lane, len(node.writes[0].source.shape))
     loops = list(schedule.get_loops(partial))
     lane = loops.pop(place + 1)
     outer = [loop for loop, is_one in zip(loops, kinds, strict=True) if is_one]
     sums = [loop for loop, is_one in zip(loops, kinds, strict=True) if not is_one]
-    rows = [extent for extent, is_one in zip(extents, kinds, strict=True) if is_one]
+    return partial, outer, sums, lane
+
+
+def _reduce_lanes(schedule: Schedule, block: SBlockRV, place: int, is_parallel: bool) -> None:
+    axes = schedule.get(block).iter_vars
+    choices = [lanes for lanes in LANES if 2 * lanes <= int(axes[place].dom.extent)]
+    lanes = sample(schedule, choices)
+    partial, outer, sums, lane = split_lanes(schedule, block, place, lanes)
+    rows = [int(axis.dom.extent) for axis in axes if axis.iter_type == IterVar.DataPar]
     tile = []
     if rows and rows[-1] > 1:
         talls = [tall for tall in _TALLS if rows[-1] % tall == 0]

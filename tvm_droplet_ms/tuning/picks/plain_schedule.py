@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IntImm, IterVar
 
+from ...design_space.lane_sums import split_lanes
 from ...design_space.register_tiles.partitions import PARTITIONED
 
 VECTORS = (64, 32, 16, 8, 4)
@@ -118,24 +119,14 @@ def _contiguous_sum(block: Any) -> int | None:
 
 def _spread_sum(schedule: Schedule, block: SBlockRV) -> None:
     """Reduce the axis of contiguous numbers in the lanes of a vector, and then the lanes."""
-    node = schedule.get(block)
-    axes, loops = _axes(schedule, block)
-    place = _contiguous_sum(node)
+    axes, _ = _axes(schedule, block)
+    place = _contiguous_sum(schedule.get(block))
     if place is None:
         raise ValueError("no contiguous numbers to reduce")
-    kinds = [_is_spatial(axis) for axis in axes]
-    extents = [int(axis.dom.extent) for axis in axes]
-    length = prod(extent for extent, is_one in zip(extents, kinds, strict=True) if not is_one)
-    is_long = length >= LONG and extents[place] >= 2 * VECTORS[0]
+    length = prod(int(axis.dom.extent) for axis in axes if not _is_spatial(axis))
+    is_long = length >= LONG and int(axes[place].dom.extent) >= 2 * VECTORS[0]
     lanes = VECTORS[0] if is_long else LANES
-    steps, lane = schedule.split(loops[place], [None, lanes])
-    if extents[place] % lanes:
-        schedule.annotate(steps, PARTITIONED, True)
-    first = schedule.rfactor(lane, len(node.writes[0].source.shape))
-    around = list(schedule.get_loops(first))
-    lane = around.pop(place + 1)
-    spatial = [loop for loop, is_one in zip(around, kinds, strict=True) if is_one]
-    sums = [loop for loop, is_one in zip(around, kinds, strict=True) if not is_one]
+    first, spatial, sums, lane = split_lanes(schedule, block, place, lanes)
     schedule.reorder(*spatial, *sums, lane)
     schedule.vectorize(lane)
     if spatial:
