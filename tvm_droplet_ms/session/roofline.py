@@ -202,6 +202,15 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
         return None
 
 
+def least_computing(mod: Any, rates: MachineRates) -> float:
+    """The seconds of a task's operations at the peak rate of float32; 0 if they are unknown."""
+    # TVM raises errors of many types for a statement that it cannot count.
+    try:
+        return float(task_work(mod).flops / rates.flops_per_sec)
+    except Exception:
+        return 0.0
+
+
 @cache
 def measure_machine(threads: int = 1) -> MachineRates:
     """Measure the machine's rates, once per process; it takes less than half a second.

@@ -41,6 +41,8 @@ class FoundMatrix:
     - ``middle``: 1 if an axis of one element lies between rows and lanes.
     - ``depth``: the products that one instruction adds to each sum.
     - ``reads``: the axes that index the factor that all columns share, ascending.
+    - ``is_joinable``: whether the rows of all lines are equally far apart in memory, as in a map
+      of contiguous lines.
     """
 
     dot: FoundDot
@@ -51,6 +53,7 @@ class FoundMatrix:
     middle: int
     depth: int
     reads: list[int]
+    is_joinable: bool = False
 
 
 def matrix_units(target: Target) -> list[DotUnit]:
@@ -121,7 +124,8 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     reads = [n for n, axis in enumerate(axes) if depends(places, axis)]
     if dot.lane in reads:
         return None
-    return FoundMatrix(dot, row, line, stride, pitch, middle, depth, reads)
+    is_joinable = bool(line is not None and stride and _is_joinable(places, axes, line, row))
+    return FoundMatrix(dot, row, line, stride, pitch, middle, depth, reads, is_joinable)
 
 
 def _loads(block: Any, dot: FoundDot) -> tuple[Any, Any]:
@@ -207,6 +211,14 @@ def _stride(places: list[Any], axes: list[Any], row: int, step: int, middle: int
     if depends(others, axes[row]) or depends(places[:-1], axes[step]):
         return 0
     return growth(places[own], axes[row].var)
+
+
+def _is_joinable(places: list[Any], axes: list[Any], line: int, row: int) -> bool:
+    """Return whether a line begins where the line before it ends."""
+    if row != line + 1 or depends([*places[:-2], places[-1]], axes[line]):
+        return False
+    of_line, of_row = (growth(places[-2], axes[axis].var) for axis in (line, row))
+    return of_line == of_row * int(axes[row].dom.extent)
 
 
 def _pitch(places: list[Any], axes: list[Any], row: int, step: int) -> int:

@@ -6,7 +6,7 @@ a buffer in L1. Rows are read in place: in a convolution they are the pixels of 
 shifts the address.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -29,6 +29,7 @@ from ..register_tiles.tiling import (
     perfect_tile,
 )
 from .find_matrix import FoundMatrix, find_matrix, join_taps
+from .joined_lines import join_lines, join_sums
 from .kept_tiles import function_code
 from .tile_intrinsics import SCOPE, register
 from .tile_shapes import MacroTile, TileKind, offered_tiles
@@ -53,11 +54,15 @@ def MatrixTiles(units: Sequence[DotUnit], is_parallel: bool) -> ScheduleRule:
         tiles = [] if found is None else _tiles(sch.get(block), found)
         if found is None or not tiles or not pack_if_worthwhile(sch, block, found.dot):
             return [sch]
+        rows = 0
+        if found.is_joinable:
+            rows = int(sch.get(block).iter_vars[found.row].dom.extent)
+            found = join_lines(sch, block, found)
         last = inlined_consumers(sch, block)
         spaces = []
         for tile in tiles:
             space = sch.copy()
-            _tile(space, block, found, last, tile, is_parallel)
+            _tile(space, block, found, last, tile, is_parallel, rows)
             spaces.append(space)
         return spaces
 
@@ -83,9 +88,9 @@ def _tiles(node: Any, found: FoundMatrix) -> list[MacroTile]:
     extents = [int(axis.dom.extent) for axis in node.iter_vars]
     axes = zip(node.iter_vars, extents, strict=True)
     steps = prod(extent for axis, extent in axes if axis.iter_type != IterVar.DataPar)
+    rows, lines = extents[found.row], 1 if found.line is None else extents[found.line]
     return offered_tiles(
-        extents[found.row],
-        1 if found.line is None else extents[found.line],
+        *((rows * lines, 1) if found.is_joinable else (rows, lines)),
         extents[found.dot.lane] // found.dot.dot.lanes,
         found.dot.dot.lanes,
         found.depth,
@@ -100,6 +105,7 @@ def _tile(
     last: SBlockRV | None,
     tile: MacroTile,
     is_parallel: bool,
+    rows: int,
 ) -> None:
     axes = list(schedule.get(block).iter_vars)
     index = str(axes[0].var.ty)
@@ -108,6 +114,7 @@ def _tile(
     copies = copy_to_tiles(
         schedule, block, found.dot.shared, found.reads, found.row, found.dot.step, tile.lanes
     )
+    place_sums = join_sums(schedule, block, copies.sums, rows) if rows else None
     if found.middle:
         _move_middle(schedule, block, index)
     loops = list(schedule.get_loops(block))
@@ -125,8 +132,11 @@ def _tile(
             tiles.append(inner)
     outer: list[LoopRV] = []
     middle: list[LoopRV] = []
+    around_rows: list[LoopRV] = []
     for number, axis in enumerate(axes):
-        if axis.iter_type == IterVar.DataPar:
+        if rows and number == found.row:
+            around_rows.append(loops[number])
+        elif axis.iter_type == IterVar.DataPar:
             around, within = perfect_tile(schedule, loops[number], 2)
             outer.append(around)
             middle.append(within)
@@ -136,11 +146,13 @@ def _tile(
         if axis.iter_type != IterVar.DataPar and number != found.dot.step
     ]
     steps, unrolled = perfect_tile(schedule, loops[found.dot.step], 2, _MOST_UNROLLED)
-    schedule.reorder(*outer, *middle, *sums, steps, unrolled, *tiles, row, lane, step)
+    schedule.reorder(*outer, *middle, *around_rows, *sums, steps, unrolled, *tiles, row, lane, step)
     first = finish_outer(schedule, outer, is_parallel)
     schedule.annotate(first, IMPORTED, function_code(kind.element, tile))
-    tile_loops = TileLoops([*sums, steps][0], unrolled, tiles, row, middle[-1])
-    tensorize_tiles(schedule, block, copies, kind, tile_loops, last)
+    group = [*middle, *around_rows][-1]
+    # Only whole maps have lines.
+    tile_loops = TileLoops([*sums, steps][0], unrolled, tiles, row, group, middle[-1])
+    tensorize_tiles(schedule, block, copies, kind, tile_loops, last, place_sums=place_sums)
     if last is not None:
         _vectorize(schedule, last, tile)
 
@@ -193,6 +205,7 @@ class TileLoops:
     - ``tiles``: the loops over tiles of sums that have several iterations.
     - ``row``: the loop over the rows of a tile, around the loops over its lanes and products.
     - ``group``: the loop that computes a group of sums in each iteration.
+    - ``consumer``: the loop to compute the consumer in.
     """
 
     sums: LoopRV
@@ -200,6 +213,7 @@ class TileLoops:
     tiles: Sequence[LoopRV]
     row: LoopRV
     group: LoopRV
+    consumer: LoopRV
 
 
 def copy_to_tiles(
@@ -253,20 +267,24 @@ def tensorize_tiles(
     last: SBlockRV | None = None,
     *,
     moves_later: bool = False,
+    place_sums: Callable[[], None] | None = None,
 ) -> None:
     """Load, multiply and store with intrinsics.
 
     ``of``: the loops of the product. ``last``: the consumer to compute after each group.
     ``moves_later``: whether blocks are moved afterward; TVM cannot copy the schedule then.
+    ``place_sums``: called when the consumer has its place.
     """
     held_rows, held_columns = kind.tile.held
     rows_at = of.steps if held_rows == kind.tile.along_rows else of.tiles[-1]
     columns_at = of.steps if held_columns == kind.tile.panels else of.tiles[-1]
     schedule.compute_at(copies.rows, rows_at, preserve_unit_loops=True)
     schedule.compute_at(copies.columns, columns_at, preserve_unit_loops=True)
-    for after in (copies.sums, last):
-        if after is not None:
-            schedule.reverse_compute_at(after, of.group, preserve_unit_loops=True)
+    schedule.reverse_compute_at(copies.sums, of.group, preserve_unit_loops=True)
+    if last is not None:
+        schedule.reverse_compute_at(last, of.consumer, preserve_unit_loops=True)
+    if place_sums is not None:
+        place_sums()
     loops = [
         (_loop_of_rows(schedule, copies, kind), "rows"),
         (_loop_of_columns(schedule, copies.columns, kind), "columns"),

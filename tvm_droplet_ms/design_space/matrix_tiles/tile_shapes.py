@@ -16,7 +16,7 @@ TILES = 8
 MOST_ROWS, MOST_LANES, ROW_BYTES = 16, 16, 64
 """Maximum rows of a tile, sums in a row (4 bytes each), and bytes in a row."""
 
-_LOAD_CYCLES, _LOAD_CYCLES_OF_ROW, _LOAD_CYCLES_FROM_L2 = 7.0, 0.4, 26.0
+_LOAD_CYCLES, _LOAD_CYCLES_OF_ROW, _LOAD_CYCLES_FROM_L2 = 1.0, 1.0, 21.0
 """Cycles of a tile load from L1, fixed and per row, and of 16 rows from L2 (Sapphire Rapids)."""
 
 _PANEL_BYTES = 24 << 10
@@ -31,8 +31,12 @@ _SPACES = 4
 _CLOSE = 1.25
 """Maximum time of an offered combination, as a multiple of the fastest one's time."""
 
-_MOST_ADDED, _GAIN = 3, 0.9
-"""Maximum number of added rows or lines, and the relative time below which they are used."""
+_MOST_ADDED, _GAIN, _GAIN_OF_JOINED = 3, 0.9, 0.95
+"""Maximum number of added rows or lines, and the relative times below which added and joined ones
+are used."""
+
+_MOST_JOINED = 128
+"""Maximum rows of joined lines. The consumer reads all their sums of a panel from L1."""
 
 FEWEST_ROWS, _LEAST_TALL = 4, 3
 """Minimum rows or lines of a product, and rows of a tile: with fewer, vectors are as fast."""
@@ -127,6 +131,31 @@ def offered_tiles(
     return offered
 
 
+def map_cycles(rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int) -> float:
+    """Return the cycles of a map in the fastest tiles; infinite if there are none.
+
+    Arguments: see ``offered_tiles``.
+    """
+    tiles = offered_tiles(rows, lines, panels, lanes, depth, steps)
+    return rows * lines * tiles[0].cycles(steps) if tiles else math.inf
+
+
+def joined_lines(
+    rows: int, lines: int, pitch: int, panels: int, lanes: int, depth: int, steps: int
+) -> int:
+    """Return the lines of a map to compute if all its rows are one axis; 0 if that is not faster.
+
+    ``pitch``: the rows from one line to the next. Other arguments: see ``offered_tiles``. The
+    alternative is the map of ``padded_map``.
+    """
+    product = panels, lanes, depth, steps
+    found = [n for n in range(lines, lines + _MOST_ADDED + 1) if n * pitch <= _MOST_JOINED]
+    best = min(found, key=lambda n: map_cycles(n * pitch, 1, *product), default=0)
+    apart = map_cycles(*padded_map(rows, lines, *product), *product)
+    is_faster = best and map_cycles(best * pitch, 1, *product) < _GAIN_OF_JOINED * apart
+    return best if is_faster else 0
+
+
 def padded_map(
     rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int
 ) -> tuple[int, int]:
@@ -138,8 +167,7 @@ def padded_map(
     """
 
     def cycles(tall: int, several: int) -> float:
-        tiles = offered_tiles(tall, several, panels, lanes, depth, steps)
-        return tall * several * tiles[0].cycles(steps) if tiles else math.inf
+        return map_cycles(tall, several, panels, lanes, depth, steps)
 
     if max(rows, lines) < FEWEST_ROWS:
         return rows, lines

@@ -34,7 +34,7 @@ LEAST_BYTES = 1 << 18
 
 _FREE = "layout_free_buffers"
 _PACKS = "meta_schedule.layout_rewrite_preproc"
-_READ, _NEAREST_CACHE, _DATA = 0, 3, 1
+_READ, _L2, _L1, _DATA = 0, 2, 3, 1
 """Arguments of ``llvm.prefetch``."""
 
 
@@ -233,12 +233,14 @@ def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) ->
         iteration = loops[term.loop].loop_var // _number(term.divisor, like)
         start += iteration % _number(term.modulus, like) * _number(term.factor, like)
     line = LINE // _itemsize(weight)
+    # The rows of matrix tiles stay in L1.
+    cache = _L2 if place.is_of_tiles else _L1
     statements = []
     for number in range(place.lines):
         # The last index is a flat offset: the weights are contiguous, and it may exceed them.
         index = [_number(0, like)] * (len(weight.shape) - 1)
         load = BufferLoad(weight, [*index, start + _number(number * line, like)])
-        arguments = [const(value, "int32") for value in (_READ, _NEAREST_CACHE, _DATA)]
+        arguments = [const(value, "int32") for value in (_READ, cache, _DATA)]
         call = call_llvm_intrin("void", "llvm.prefetch", address_of(load), *arguments)
         statements.append(Evaluate(call))
     return statements

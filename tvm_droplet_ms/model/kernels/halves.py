@@ -20,7 +20,7 @@ from tvm.target import Target
 from ...design_space.dot_products.dot_intrinsics import BYTES, HALF
 from ...design_space.dot_products.rounded_vectors import rounded
 from ...design_space.matrix_tiles.find_matrix import product_geometry
-from ...design_space.matrix_tiles.tile_shapes import padded_map
+from ...design_space.matrix_tiles.tile_shapes import joined_lines, padded_map
 from ..bindings import Expr, static_shape
 from ..layers import layouts_of
 from .attention.attention_compute import row_unit
@@ -60,13 +60,18 @@ def legalize_matmul(builder: relax.BlockBuilder, call: Any) -> Any:
 
 def _tiled(call: Any, rows: int, lines: int = 1) -> tuple[int, int] | None:
     """Return the rows and lines of a map that tiles need; None if matrix tiles do not apply."""
-    target = Target.current(allow_none=True)
-    *kernel, depth, outputs = (int(extent) for extent in call.args[1].ty.shape)
-    geometry = None
-    if target is not None:
-        dtype = str(call.args[0].ty.dtype)
-        geometry = product_geometry(target, dtype, depth, outputs, prod(kernel))
+    geometry = _geometry(call)
     return None if geometry is None else padded_map(rows, lines, *geometry)
+
+
+def _geometry(call: Any) -> tuple[int, int, int, int] | None:
+    """Return ``product_geometry`` of a product or convolution for the current target."""
+    target = Target.current(allow_none=True)
+    if target is None:
+        return None
+    *kernel, depth, outputs = (int(extent) for extent in call.args[1].ty.shape)
+    dtype = str(call.args[0].ty.dtype)
+    return product_geometry(target, dtype, depth, outputs, prod(kernel))
 
 
 def _rows(call: Any) -> int | None:
@@ -150,7 +155,8 @@ def has_tiled_map(call: Any) -> bool:
     is_of_bytes = {*types} <= {*BYTES} and str(call.ty.dtype) == "int32"
     if not is_of_bytes or not _is_plain(call):
         return False
-    return _map(call) != tuple(int(extent) for extent in list(call.ty.shape)[1:3])
+    own = tuple(int(extent) for extent in list(call.ty.shape)[1:3])
+    return _joined_lines(call) > 0 or _map(call) != own
 
 
 def _is_plain(call: Any) -> bool:
@@ -168,18 +174,29 @@ def _map(call: Any) -> tuple[int, int]:
     return (lines, rows) if found is None else found[::-1]
 
 
+def _joined_lines(call: Any) -> int:
+    """Return the lines to compute of a map whose rows are one axis; 0 for other maps."""
+    geometry, attrs = _geometry(call), call.attrs
+    if geometry is None:
+        return 0
+    lines, rows = (int(extent) for extent in list(call.ty.shape)[1:3])
+    reach = (int(call.args[1].ty.shape[1]) - 1) * int(attrs.dilation[1])
+    pitch = row_pitch(rows, reach, int(attrs.strides[1]))
+    return joined_lines(rows, lines, pitch, *geometry)
+
+
 def call_half_convolution(builder: relax.BlockBuilder, call: Any) -> Expr:
     """Call the kernel of a convolution, with sums in float32 or int32.
 
     ``call``: a call of ``relax.nn.conv2d`` that ``is_half_convolution`` or ``has_tiled_map``.
     Returns a ``call_tir``.
     """
-    attrs = call.attrs
+    attrs, joined = call.attrs, _joined_lines(call)
     return builder.call_te(
-        half_convolution,
+        flat_convolution if joined else half_convolution,
         *call.args,
         *([int(n) for n in each] for each in (attrs.strides, attrs.padding, attrs.dilation)),
-        _map(call),
+        joined or _map(call),
         primfunc_name_hint="conv2d",
     )
 
@@ -221,6 +238,65 @@ def half_convolution(
         return product
     batch, *_, outputs = product.shape
     return te.compute((batch, *own, outputs), lambda *at: product(*at), name="map")
+
+
+def flat_convolution(
+    data: te.Tensor,
+    weights: te.Tensor,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    computed: int,
+) -> te.Tensor:
+    """Convolve small images, whose pixels are rows of matrix tiles at one distance in memory.
+
+    A copy of the images has the columns of padding between two lines only once, so the next line
+    of the map begins where the line before it ends, with a few rows that are dropped. For strides,
+    there is a copy of each phase: of the even pixels and of the odd ones. Arguments as for
+    ``half_convolution``, but ``computed`` is the number of lines.
+    """
+    batch, height, width, channels = (int(extent) for extent in data.shape)
+    (top, left, bottom, right), (down, across) = padding, strides
+    reach = [(int(n) - 1) * step for n, step in zip(weights.shape[:2], dilation, strict=True)]
+    lines = (top + height + bottom - reach[0] - 1) // down + 1
+    rows = (left + width + right - reach[1] - 1) // across + 1
+    high, pitch = reach[0] // down, row_pitch(rows, reach[1], across)
+    phases = [min(n, extent + 1) for n, extent in zip(strides, reach, strict=True)]
+    places = (computed + high) * pitch + pitch - rows
+
+    def copied(n: Any, phase: Any, place: Any, c: Any) -> Any:
+        y = place // pitch * down + phase // phases[1] - top
+        x = place % pitch * across + phase % phases[1] - left
+        is_inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        return _or_zero(str(data.dtype), data[n, y, x, c], is_inside)
+
+    copy = te.compute((batch, prod(phases), places, channels), copied, name="pad_temp")
+    axes = [
+        te.reduce_axis((0, extent), name)
+        for extent, name in zip(weights.shape[:3], ("ry", "rx", "rc"), strict=True)
+    ]
+    sums = "float32" if str(data.dtype) == HALF else "int32"
+
+    def product(n: Any, y: Any, x: Any, output: Any) -> Any:
+        ry, rx, rc = axes
+        from_top, from_left = ry * dilation[0], rx * dilation[1]
+        phase = from_top % down * phases[1] + from_left % across
+        place = (y + from_top // down) * pitch + x + from_left // across
+        factors = copy[n, phase, place, rc], weights[ry, rx, rc, output]
+        one, other = (factor.astype(sums) for factor in factors)
+        return te.sum(one * other, axis=axes)
+
+    outputs = weights.shape[3]
+    whole = te.compute((batch, computed, pitch, outputs), product, name="conv2d_nhwc")
+    return te.compute((batch, lines, rows, outputs), lambda *at: whole(*at), name="map")
+
+
+def row_pitch(rows: int, reach: int, stride: int) -> int:
+    """Return the rows from one line to the next in ``flat_convolution``.
+
+    ``reach``: the pixels from the first tap to the last.
+    """
+    return rows + reach // stride
 
 
 def _padded(data: te.Tensor, padding: Sequence[int]) -> te.Tensor:

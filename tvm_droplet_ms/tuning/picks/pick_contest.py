@@ -30,7 +30,7 @@ from ...search_strategy.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.errors import last_line
-from ...session.roofline import MachineRates, task_bound
+from ...session.roofline import MachineRates, least_computing, task_bound
 from ...session.stop import StopRequest
 from .pick_pace import MOST, weighing
 from .pick_sampling import PickRequest
@@ -47,6 +47,14 @@ START_BUILDS, TASK_BUILDS = 30, 15
 """The initial estimates of the time to start processes and of the time per kernel, as multiples of
 the time to compile a kernel; measured on two CPUs."""
 
+SAMPLING_SECS = 0.5
+"""The seconds of one core to draw random schedules of a kernel: enough for ``MOST`` of most
+kernels. Schedules of matrix tiles take three times as long, and measuring one takes 0.2 s."""
+
+UNSCHEDULED = 3.0
+"""The least time of an unscheduled kernel, as a multiple of its operations at the peak rate of
+float32: of ResNet-50's kernels, the fastest takes 3.3 times that."""
+
 GAIN_SHARE = 0.98
 """The kernels with this share of the total seconds above the roofline are measured."""
 
@@ -55,12 +63,14 @@ GAIN_SHARE = 0.98
 class Finalists:
     """The schedules of a workload to measure besides the unscheduled one; its pick comes first.
 
-    ``has_pick``: whether there is one. Otherwise, the unscheduled kernel counts as it.
+    - ``has_pick``: whether there is one. Otherwise, the unscheduled kernel counts as it.
+    - ``vector_secs``: the seconds that a schedule without tensor intrinsics takes at least.
     """
 
     mod: IRModule
     traces: tuple[Trace, ...]
     has_pick: bool = True
+    vector_secs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,12 +87,17 @@ class Fastest:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A schedule to build and run; ``is_pick``: whether it is the pick of its workload."""
+    """A schedule to build and run.
+
+    ``is_pick``: whether it is the pick of its workload. ``least_secs``: the seconds that it takes
+    at least.
+    """
 
     task: int
     trace: Trace
     mod: IRModule
     is_pick: bool = False
+    least_secs: float = 0.0
 
 
 def measure_finalists(
@@ -90,6 +105,7 @@ def measure_finalists(
 ) -> list[Fastest | None]:
     """Build all schedules, then time them; return the fastest of each workload.
 
+    Schedules that cannot be the fastest are not run: some unscheduled kernels take seconds.
     The result is None if no schedule of a workload could be measured. It is also None if the
     machine failed on one of them, for lack of time or disk space: the best of the rest may be slow.
     """
@@ -97,7 +113,7 @@ def measure_finalists(
     built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
     failures = Counter[str]()
     unfinished: set[int] = set()
-    inputs, running = [], []
+    inputs: list[tuple[_Entry, RunnerInput]] = []
     for entry, result in zip(entries, built, strict=True):
         if result.artifact_path is None:
             failures[last_line(result.error_msg or "no time")[:200]] += 1
@@ -105,24 +121,31 @@ def measure_finalists(
                 unfinished.add(entry.task)
             continue
         info = ArgInfo.from_entry_func(entry.mod, remove_preproc=True)
-        inputs.append(RunnerInput(str(result.artifact_path), "cpu", info))
-        running.append(entry)
+        inputs.append((entry, RunnerInput(str(result.artifact_path), "cpu", info)))
     fastest: list[Fastest | None] = [None] * len(tasks)
-    for entry, future in zip(running, runner.run(inputs), strict=True):
-        timed = future.result()
-        secs = valid_secs(timed.run_secs)
-        if not secs:
-            failures[last_line(timed.error_msg or "no time")[:200]] += 1
-            if is_machinery_failure(timed.error_msg):
-                unfinished.add(entry.task)
-            continue
-        best = fastest[entry.task] or Fastest(entry.trace, math.inf, math.inf)
-        if entry.is_pick:
-            best = replace(best, pick_secs=mean(secs))
-        if mean(secs) < best.secs:
-            best = replace(best, trace=entry.trace, secs=mean(secs))
-        fastest[entry.task] = best
-    for given in inputs:
+
+    def time_those(chosen: Sequence[tuple[_Entry, RunnerInput]]) -> None:
+        futures = runner.run([given for _, given in chosen])
+        for (entry, _), future in zip(chosen, futures, strict=True):
+            timed = future.result()
+            secs = valid_secs(timed.run_secs)
+            if not secs:
+                failures[last_line(timed.error_msg or "no time")[:200]] += 1
+                if is_machinery_failure(timed.error_msg):
+                    unfinished.add(entry.task)
+                continue
+            best = fastest[entry.task] or Fastest(entry.trace, math.inf, math.inf)
+            if entry.is_pick:
+                best = replace(best, pick_secs=mean(secs))
+            if mean(secs) < best.secs:
+                best = replace(best, trace=entry.trace, secs=mean(secs))
+            fastest[entry.task] = best
+
+    time_those([each for each in inputs if each[0].least_secs == 0.0])
+    slow = [each for each in inputs if each[0].least_secs > 0.0]
+    times = [math.inf if best is None else best.secs for best in fastest]
+    time_those([each for each in slow if each[0].least_secs < times[each[0].task]])
+    for _, given in inputs:
         shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
     for reason, count in failures.items():
         logger.info("%d first picks could not be measured: %s", count, reason)
@@ -140,12 +163,19 @@ def _entries(place: int, task: Finalists) -> list[_Entry]:
         except Exception as error:
             logger.info("a first pick does not replay: %s", type(error).__name__)
             continue
-        entry = _Entry(place, schedule.trace, schedule.mod, task.has_pick and number == 0)
+        is_pick = task.has_pick and number == 0
+        least = 0.0 if is_pick or _tensorizes(schedule.trace) else task.vector_secs
+        entry = _Entry(place, schedule.trace, schedule.mod, is_pick, least)
         found.setdefault(structural_hash(schedule.mod), entry)
     unscheduled = Schedule(task.mod, debug_mask="none")
-    entry = _Entry(place, unscheduled.trace, unscheduled.mod, not task.has_pick)
+    is_pick, least = not task.has_pick, UNSCHEDULED * task.vector_secs
+    entry = _Entry(place, unscheduled.trace, unscheduled.mod, is_pick, least)
     found.setdefault(structural_hash(task.mod), entry)
     return list(found.values())
+
+
+def _tensorizes(trace: Trace) -> bool:
+    return any(str(each.kind.name) == "Tensorize" for each in trace.insts)
 
 
 @dataclass
@@ -217,7 +247,7 @@ class PickContest:
 
     def _finalists(self, tasks: Sequence[ExtractedTask], picks: FirstPicks) -> list[Finalists]:
         requests = [
-            PickRequest(task.dispatched[0], self.target, MOST, self.seed, self.known)
+            PickRequest(task.dispatched[0], self.target, MOST, self.seed, self.known, SAMPLING_SECS)
             for task in tasks
         ]
         futures = [self.sampler.submit_finalists(request, MEASURED) for request in requests]
@@ -231,7 +261,8 @@ class PickContest:
                 traces += [replayed(mod, text) for text in future.result()]
             except Exception as error:
                 logger.info("%s: nothing else to measure: %s", task.task_name, last_line(error))
-            finalists.append(Finalists(mod, tuple(traces), pick is not None))
+            least = least_computing(mod, self.rates)
+            finalists.append(Finalists(mod, tuple(traces), pick is not None, least))
         return finalists
 
     def _keep(self, task: ExtractedTask, picks: FirstPicks, fastest: Fastest) -> None:

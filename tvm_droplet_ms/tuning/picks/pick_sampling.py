@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sample the design spaces of one task, and rank the samples with a cost model."""
 
+import math
 import random
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +47,9 @@ LEAST_DIFFERENCE = 0.25
 """The minimum share of differing decision values between two schedules of alike design spaces. The
 best predicted ones are often near-twins: measuring three of them tells no more than one."""
 
+AT_ONCE = 16
+"""Number of random schedules to draw between two looks at the clock."""
+
 _TILED = "meta_schedule.tiling_structure"
 """The annotation of TVM's rule for tiles, ``MultiLevelTiling``."""
 
@@ -61,13 +66,17 @@ class NoSchedule(RuntimeError):
 
 @dataclass(frozen=True)
 class PickRequest:
-    """A task to sample, with ``count`` random schedules and at most as many known ones."""
+    """A task to sample, with ``count`` random schedules and at most as many known ones.
+
+    ``secs``: the seconds of one core after which no more random schedules are drawn.
+    """
 
     mod: IRModule
     target: Target
     count: int
     seed: int
     known: KnownLike = "auto"
+    secs: float = math.inf
 
 
 def sample_pick(request: PickRequest, model: CostModel | None) -> FirstPick:
@@ -200,7 +209,12 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     sampling = RandomExploration(replayer, schedules, history)
     # With time for only one, rank the nearest known schedule and the plain one.
     drawn = 0 if model is None or (near and count == 1) else count
-    candidates = sampling.ask(drawn) if drawn else []
+    began, candidates = time.process_time(), sampling.ask(min(drawn, AT_ONCE)) if drawn else []
+    while len(candidates) < drawn and time.process_time() - began < request.secs:
+        more = sampling.ask(min(AT_ONCE, drawn - len(candidates)))
+        if not more:
+            break
+        candidates.extend(more)
     replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)

@@ -278,5 +278,5 @@ def multiply_in_tiles(
     schedule.reorder(outer, *single, around, steps, unrolled, *tiles, in_tile, lane, products)
     index = str(schedule.get(block).iter_vars[0].var.ty)
     kind = TileKind(replace(tile, apart=int(of_keys)), HALF, HALF, 1, 0, 0, index)
-    own = TileLoops(steps, unrolled, tiles, in_tile, around)
+    own = TileLoops(steps, unrolled, tiles, in_tile, around, around)
     tensorize_tiles(schedule, block, copies, kind, own, moves_later=True)
