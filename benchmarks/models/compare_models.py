@@ -19,6 +19,7 @@ A finished measurement is a file in ``--out`` and is not repeated.
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from statistics import median, quantiles
 from typing import Any
@@ -72,6 +73,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument(
+        "--target", type=json.loads, help="the target of tune, as JSON (default: this machine's)"
+    )
     return parser.parse_args()
 
 
@@ -81,6 +85,7 @@ def main() -> int:
     store = make_store(args)
     failures = 0
     rows: list[tuple[str, ...]] = [HEADER]
+    options = given_files(args) | ({"target": args.target} if args.target else {})
     for model in args.models:
         runs: dict[str, Result] = {}
         for seed in args.seeds:
@@ -90,7 +95,7 @@ def main() -> int:
                     "method": method,
                     "seed": seed,
                     "threads": args.threads,
-                    "files": given_files(args),
+                    "files": options,
                 }
                 is_continued = args.continued and method != "static_shape_tuning"
                 for name, run in course(store, given, args.minutes, is_continued):

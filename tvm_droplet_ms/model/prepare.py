@@ -14,7 +14,7 @@ from .folding.taps import drop_taps, fold_pads, split_taps
 from .half_products import compute_in_bfloat16
 from .indices import bound_indices
 from .integers.products import compute_in_integers
-from .integers.whole_floats import keep_whole_floats
+from .integers.whole_floats import keep_whole_floats, move_limits
 from .layout.channel_padding import VECTOR, pad_channels
 from .layout.channel_shuffle import shuffle_innermost, sink_shuffles
 from .layout.layout import convert_layout, drop_dropouts, expand_clips, place_constants
@@ -87,6 +87,7 @@ def prepare_graph(
             pad_channels(lanes),
             relax.transform.DeadCodeElimination(),
             keep_whole_floats(),
+            move_limits(),
             relax.transform.DeadCodeElimination(),
             *([compute_in_bfloat16(pads_colors=pads_colors)] if halves else []),
             share_constants(),

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 from tvm_droplet_ms.frontends.onnx.importing import import_onnx
 from tvm_droplet_ms.model.bindings import operator_name, values_of
+from tvm_droplet_ms.model.integers.whole_floats import move_limits
 from tvm_droplet_ms.model.prepare import prepare_graph
 from tvm_droplet_ms.tuning.compile.finishing_passes import keep_nan
 from tvm_droplet_ms.tuning.compile.lowering import lower
@@ -147,3 +148,53 @@ def test_nan_is_what_onnx_runtime_makes_of_it():
     machine = tvm.relax.VirtualMachine(tvm.compile(lowered, TARGET), tvm.cpu())
     found = machine["main"](tvm.runtime.tensor(x)).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def chain(zero, low, high, *, relu, scale=0.25):
+    """Numbers that are scaled, rounded, shifted and limited; then the zero point is taken off."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 16), "float32"))
+
+    def number(value):
+        return relax.const(value, "float32")
+
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            data = builder.emit(relax.op.nn.relu(x)) if relu else x
+            data = builder.emit(relax.op.multiply(data, number(scale)))
+            data = builder.emit(relax.op.add(builder.emit(relax.op.round(data)), number(zero)))
+            data = builder.emit(relax.op.maximum(data, number(low)))
+            data = builder.emit(relax.op.minimum(data, number(high)))
+            data = builder.emit(relax.op.subtract(data, number(zero)))
+            result = builder.emit_output(relax.op.multiply(data, number(0.5)))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize(
+    ("zero", "low", "high", "relu", "scale", "names"),
+    [
+        (7.0, 0.0, 255.0, False, 0.25, "multiply round maximum minimum multiply"),
+        (-3.0, -128.0, 127.0, True, 0.25, "nn.relu multiply round maximum minimum multiply"),
+        (0.0, 0.0, 255.0, True, 0.25, "multiply round maximum minimum multiply"),
+        (-128.0, -128.0, 127.0, True, 0.25, "multiply round maximum minimum multiply"),
+        # A negative scale turns the order of the numbers around.
+        (0.0, 0.0, 255.0, True, -0.25, "nn.relu multiply round maximum minimum multiply"),
+        # The zero point is no whole number: its sum with a rounded number rounds.
+        (0.3, 0.0, 9.0, False, 0.25, "multiply round add maximum minimum subtract multiply"),
+    ],
+)
+def test_zero_points_and_relus_move_into_the_limits(zero, low, high, relu, scale, names):
+    made = chain(zero, low, high, relu=relu, scale=scale)
+    moved = relax.transform.DeadCodeElimination()(move_limits()(made))
+    kinds = [operator_name(each).removeprefix("relax.") for each in values_of(moved["main"])]
+    assert [kind for kind in kinds if kind] == names.split()
+    edges = [0.0, -0.0, np.inf, -np.inf, 1e30, -1e30, 2.0**25 + 2, 1021.9, 1022.1, -510.0]
+    x = np.resize(np.array([*edges, *np.linspace(-1200, 1200, 54)], np.float32), (4, 16))
+    found, expected = (
+        tvm.relax.VirtualMachine(tvm.compile(mod, TARGET), tvm.cpu())["main"](
+            tvm.runtime.tensor(x)
+        ).numpy()
+        for mod in (moved, made)
+    )
+    np.testing.assert_array_equal(found, expected)

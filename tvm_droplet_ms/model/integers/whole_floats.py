@@ -11,7 +11,7 @@ from tvm import relax
 
 from ..bindings import Bindings, Expr, Var, operator_name, relax_operators, static_shape
 from ..layers import CONVOLUTIONS
-from ..rewriting import Emit, binding_pass
+from ..rewriting import Emit, binding_pass, operator_pass
 from .quantized_values import BYTES, RANGES, known_number
 
 _ELEMENTWISE = relax_operators(
@@ -44,6 +44,62 @@ def _kept(bindings: Bindings, var: Var, value: Expr, _emit: Emit) -> Expr | None
         return None
     wide, zero = found
     return relax.op.subtract(wide, relax.const(float(zero), "float32"))
+
+
+@operator_pass("MoveLimits", ["relax.subtract", "relax.maximum"])
+def move_limits(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """Make a pass that computes less for numbers that are scaled, rounded and limited.
+
+    A zero point that is added before the limits and subtracted after them moves the limits instead.
+    A ReLU before the scale is dropped if the lower limit is not below the zero point. Every number
+    stays the same. Run it after ``keep_whole_floats``.
+    """
+    if operator_name(value) == "relax.subtract":
+        return _without_zero(bindings, value, emit)
+    return _without_relu(bindings, value, emit)
+
+
+def _without_zero(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    """Return limited numbers less the zero point that was added to them; None if it was not.
+
+    Numbers so large that float32 rounds their sum with a zero point exceed the limits anyway.
+    """
+    zero = known_number(bindings, value.args[1])
+    low, high, limited = _limits(bindings, value.args[0])
+    added = bindings.value_of(limited)
+    if zero is None or operator_name(added) != "relax.add" or str(value.ty.dtype) != "float32":
+        return None
+    rounded, limits = added.args[0], [low - float(zero), high - float(zero)]
+    is_same = known_number(bindings, added.args[1]) == zero
+    is_rounded = operator_name(bindings.value_of(rounded)) == "relax.round"
+    if not is_same or not is_rounded or not np.isfinite(limits).all():
+        return None
+    if zero != int(zero) or max(map(abs, [zero, low, high])) > _MOST_ZERO:
+        return None
+    if static_shape(value) != static_shape(rounded):
+        return None
+    above = emit(relax.op.maximum(rounded, relax.const(limits[0], "float32")))
+    return relax.op.minimum(above, relax.const(limits[1], "float32"))
+
+
+def _without_relu(bindings: Bindings, value: Expr, emit: Emit) -> Expr | None:
+    low, added = known_number(bindings, value.args[1]), bindings.value_of(value.args[0])
+    has_zero = operator_name(added) == "relax.add"
+    zero = known_number(bindings, added.args[1]) if has_zero else 0.0
+    rounding = bindings.value_of(added.args[0]) if has_zero else added
+    if low is None or zero is None or not low >= zero or operator_name(rounding) != "relax.round":
+        return None
+    scaled = bindings.value_of(rounding.args[0])
+    if operator_name(scaled) not in ("relax.multiply", "relax.divide"):
+        return None
+    scale, relu = known_number(bindings, scaled.args[1]), bindings.value_of(scaled.args[0])
+    if scale is None or not 0.0 < scale < math.inf or _bounds(bindings, relu) != (0.0, math.inf):
+        return None
+    unlimited = emit(relax.Call(scaled.op, [relu.args[0], scaled.args[1]], scaled.attrs))
+    rounded = emit(relax.op.round(unlimited))
+    if has_zero:
+        rounded = emit(relax.op.add(rounded, added.args[1]))
+    return relax.op.maximum(rounded, value.args[1])
 
 
 def _whole_float(bindings: Bindings, var: Var, value: Expr) -> tuple[Var, int] | None:
@@ -80,11 +136,8 @@ def _is_read_by(bindings: Bindings, data: Expr, reader: Var) -> bool:
 
 def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
     """True if the operand of a conversion to bytes was rounded and clipped to their range."""
-    low, high = -math.inf, math.inf
-    value = bindings.value_of(narrow.args[0])
-    while (bounds := _bounds(bindings, value)) is not None:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-        value = bindings.value_of(value.args[0])
+    low, high, limited = _limits(bindings, narrow.args[0])
+    value = bindings.value_of(limited)
     if operator_name(value) == "relax.add":
         number = known_number(bindings, value.args[1])
         if number is None or not np.isfinite(number) or number != int(number):
@@ -93,6 +146,16 @@ def _is_whole(bindings: Bindings, narrow: Expr) -> bool:
     least, most = RANGES[str(narrow.ty.dtype)]
     is_rounded = operator_name(value) == "relax.round" and str(value.ty.dtype) == "float32"
     return is_rounded and least <= low and high <= most and low == int(low) and high == int(high)
+
+
+def _limits(bindings: Bindings, expr: Expr) -> tuple[float, float, Expr]:
+    """Return the bounds of a value, and the value before all that limits it."""
+    low, high, value = -math.inf, math.inf, bindings.value_of(expr)
+    while (bounds := _bounds(bindings, value)) is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+        expr = value.args[0]
+        value = bindings.value_of(expr)
+    return low, high, expr
 
 
 def _bounds(bindings: Bindings, value: Expr) -> tuple[float, float] | None:
