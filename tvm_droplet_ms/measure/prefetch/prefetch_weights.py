@@ -171,7 +171,10 @@ def _fetch(
     shape = [int(extent) for extent in weight.shape]
     axes = {axis.var: value for axis, value in pairs}
     offset = _flat([_substituted(dimension.min, axes) for dimension in region], shape)
-    vector = 1 + int(_flat([int(dimension.extent) - 1 for dimension in region], shape))
+    extents = [int(dimension.extent) for dimension in region]
+    vector = 1 + int(_flat([extent - 1 for extent in extents], shape))
+    if vector != prod(extents):
+        return None  # What is read at once is not contiguous: the weights are not packed.
     try:
         nest = [_described(loop, loops, offset, sums) for loop in loops]
     except _UnknownError:
@@ -233,7 +236,7 @@ def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) ->
         iteration = loops[term.loop].loop_var // _number(term.divisor, like)
         start += iteration % _number(term.modulus, like) * _number(term.factor, like)
     line = LINE // _itemsize(weight)
-    # The rows of matrix tiles stay in L1.
+    # A panel of tiles may exceed L1, where the rows of the product stay.
     cache = _L2 if place.is_of_tiles else _L1
     statements = []
     for number in range(place.lines):
