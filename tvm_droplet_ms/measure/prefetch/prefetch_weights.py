@@ -171,10 +171,7 @@ def _fetch(
     shape = [int(extent) for extent in weight.shape]
     axes = {axis.var: value for axis, value in pairs}
     offset = _flat([_substituted(dimension.min, axes) for dimension in region], shape)
-    extents = [int(dimension.extent) for dimension in region]
-    vector = 1 + int(_flat([extent - 1 for extent in extents], shape))
-    if vector != prod(extents):
-        return None  # What is read at once is not contiguous: the weights are not packed.
+    vector = 1 + int(_flat([int(dimension.extent) - 1 for dimension in region], shape))
     try:
         nest = [_described(loop, loops, offset, sums) for loop in loops]
     except _UnknownError:
