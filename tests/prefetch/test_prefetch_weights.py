@@ -49,8 +49,29 @@ def product_of_panels(depth: int = DEPTH, marked: bool = True, fused: bool = Fal
     return schedule.mod
 
 
-def fetched_offsets(mod: IRModule) -> list[int]:
-    """The elements of the weights that a kernel fetches, in order."""
+def product_of_tiles(walks: int) -> IRModule:
+    """A product whose blocks read tiles of 1 kB of the weights, each once a walk."""
+    a = te.placeholder((walks, DEPTH), name="A")
+    w = te.placeholder((16, DEPTH, 16), name="W")
+    k = te.reduce_axis((0, DEPTH), name="k")
+    c = te.compute(
+        (walks, 256), lambda i, j: te.sum(a[i, k] * w[j // 16, k, j % 16], axis=[k]), name="C"
+    )
+    function = te.create_prim_func([a, w, c]).with_attr("layout_free_buffers", [1])
+    schedule = Schedule(IRModule({"main": function}))
+    i, j, k = schedule.get_loops(schedule.get_sblock("C"))
+    panel, lane = schedule.split(j, [16, 16])
+    tile, step = schedule.split(k, [None, 16])
+    schedule.reorder(panel, i, tile, step, lane)
+    schedule.blockize(step)
+    return schedule.mod
+
+
+def fetched_offsets(mod: IRModule, caches: set[int] | None = None) -> list[int]:
+    """The elements of the weights that a kernel fetches, in order.
+
+    ``caches``: the localities of the fetches are added to it.
+    """
     stack: list[Any] = []
     offsets: list[int] = []
     analyzer = Analyzer()
@@ -62,7 +83,11 @@ def fetched_offsets(mod: IRModule) -> list[int]:
 
     def statement(value: Any, _visitor: Any) -> None:
         assert "llvm.prefetch" in str(value)
-        load = value.value.args[1].args[0]
+        _, address, is_write, cache, is_data = value.value.args
+        assert (int(is_write), int(is_data)) == (0, 1)
+        if caches is not None:
+            caches.add(int(cache))
+        load = address.args[0]
         shape = [int(extent) for extent in load.source.shape]
         for at in product(*(range(int(each.extent)) for each in stack)):
             numbers = {each.loop_var: i for each, i in zip(stack, at, strict=True)}
@@ -88,6 +113,34 @@ def test_each_line_after_the_first_panel_is_fetched_once_or_so() -> None:
     assert set(range(panel, WEIGHT_LINES)) <= set(lines)
     assert len(lines) <= 1.1 * WEIGHT_LINES
     assert all(offset % 16 == 0 for offset in offsets)
+
+
+@pytest.mark.parametrize("walks", [1, 2, 3])
+def test_tiles_are_fetched_into_the_second_cache_and_vectors_into_the_first(walks: int) -> None:
+    """LLVM's localities: 3 is L1 and 2 is L2. A panel has 16 kB, as much as a stream is ahead."""
+    caches: set[int] = set()
+    offsets = fetched_offsets(PrefetchWeights()(product_of_tiles(walks)), caches)
+    assert caches == {2}
+    assert set(range(4096, 16 * 4096, 16)) <= set(offsets)
+    assert len(offsets) <= 1.1 * 16 * 4096 / 16
+    caches.clear()
+    fetched_offsets(PrefetchWeights()(product_of_panels()), caches)
+    assert caches == {3}
+
+
+def test_rows_of_weights_that_are_not_packed_are_no_tile() -> None:
+    """A block reads 16 rows of 64 bytes, which are 1 kB apart."""
+    a, w = te.placeholder((4, 512), name="A"), te.placeholder((512, 256), name="W")
+    k = te.reduce_axis((0, 512), name="k")
+    c = te.compute((4, 256), lambda i, j: te.sum(a[i, k] * w[k, j], axis=[k]), name="C")
+    function = te.create_prim_func([a, w, c]).with_attr("layout_free_buffers", [1])
+    schedule = Schedule(IRModule({"main": function}))
+    i, j, k = schedule.get_loops(schedule.get_sblock("C"))
+    panel, lane = schedule.split(j, [None, 16])
+    tile, step = schedule.split(k, [None, 16])
+    schedule.reorder(panel, i, tile, step, lane)
+    schedule.blockize(step)
+    assert PrefetchWeights()(schedule.mod)["main"].same_as(schedule.mod["main"])
 
 
 def check_product(mod: IRModule) -> None:

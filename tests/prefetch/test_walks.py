@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from tvm_droplet_ms.measure.prefetch.walks import (
     AHEAD,
+    FEWEST_WALKS,
     LINE,
     MOST_LINES,
+    STREAM_AHEAD,
+    TILE,
     Loop,
     Place,
     place_prefetch,
@@ -43,7 +46,9 @@ def offset(loops: list[Loop], at: tuple[int, ...]) -> int:
     return sum(i // loop.repeats * loop.step for i, loop in zip(at, loops, strict=True))
 
 
-def run(loops: list[Loop], place: Place, itemsize: int) -> Iterator[tuple[str, int]]:
+def run(
+    loops: list[Loop], place: Place, itemsize: int, vector: int = 1
+) -> Iterator[tuple[str, int]]:
     """What the nest does, one after the other: ("fetch", line) and ("read", line)."""
     for at in product(*(range(loop.extent) for loop in loops)):
         if not any(at[place.loop + 1 :]) and at[place.loop] % place.inner == 0:
@@ -53,16 +58,18 @@ def run(loops: list[Loop], place: Place, itemsize: int) -> Iterator[tuple[str, i
                 start += at[term.loop] // term.divisor % term.modulus * term.factor
             for number in range(place.lines):
                 yield "fetch", start * itemsize // LINE + number
-        yield "read", offset(loops, at) * itemsize // LINE
+        first = offset(loops, at) * itemsize
+        for line in range(first // LINE, (first + vector * itemsize - 1) // LINE + 1):
+            yield "read", line
 
 
-def check(loops: list[Loop], place: Place, panel: int, itemsize: int) -> None:
+def check(loops: list[Loop], place: Place, panel: int, itemsize: int, vector: int = 1) -> None:
     """Every panel but the first ones is fetched before it is read, and little more than once."""
     first = place.distance * itemsize // LINE
     fetched: set[int] = set()
     read: set[int] = set()
     fetches = 0
-    for what, line in run(loops, place, itemsize):
+    for what, line in run(loops, place, itemsize, vector):
         if what == "fetch":
             fetches += 1
             fetched.add(line)
@@ -125,6 +132,93 @@ def test_a_fused_loop_repeats_a_panel_some_times() -> None:
     assert other is not None
     numbers = [number for what, number in run(fused, place, 4) if what == "fetch"]
     assert numbers == [number for what, number in run(apart, other, 4) if what == "fetch"]
+
+
+def tiles(panels: int, walks: int, sums: list[int], itemsize: int) -> list[Loop]:
+    """A product in matrix tiles, whose innermost loop computes one tile."""
+    return nest(panels, walks, sums, 1, TILE // itemsize)[:-1]
+
+
+@given(
+    st.integers(2, 4),
+    st.integers(2, 5),
+    st.lists(st.integers(1, 6), min_size=1, max_size=3).filter(lambda sums: prod(sums) > 1),
+    st.sampled_from([1, 2]),
+)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_two_walks_through_a_panel_of_tiles_are_enough(
+    panels: int, walks: int, sums: list[int], itemsize: int
+) -> None:
+    loops, vector = tiles(panels, walks, sums, itemsize), TILE // itemsize
+    place = place_prefetch(loops, vector, itemsize)
+    assert place is not None and place.is_of_tiles and place.terms
+    check(loops, place, vector * prod(sums), itemsize, vector)
+    if walks < FEWEST_WALKS:
+        assert (
+            place_prefetch(tiles(panels, walks, sums, 2 * itemsize), vector // 2, itemsize) is None
+        )
+
+
+def stream_of(loops: list[Loop], itemsize: int) -> list[tuple[str, int]]:
+    place = place_prefetch(loops, TILE // itemsize, itemsize)
+    assert place is not None and place.is_of_tiles and not place.terms
+    assert place.distance * itemsize == STREAM_AHEAD
+    return list(run(loops, place, itemsize, TILE // itemsize))
+
+
+@pytest.mark.parametrize("itemsize", [1, 2])
+@pytest.mark.parametrize(
+    ("panels", "sums"), [pytest.param(5, [3, 7], id="panels"), pytest.param(1, [24], id="one")]
+)
+def test_tiles_that_are_read_in_order_are_fetched_once(
+    panels: int, sums: list[int], itemsize: int
+) -> None:
+    """The lines of each tile after the first 16 kB, long before they are read."""
+    steps = stream_of(tiles(panels, 1, sums, itemsize), itemsize)
+    fetched = [line for what, line in steps if what == "fetch"]
+    first = STREAM_AHEAD // LINE
+    assert fetched == list(range(first, first + panels * prod(sums) * TILE // LINE))
+    when = {step: number for number, step in enumerate(steps)}
+    reads = [line for what, line in steps if what == "read" and line >= first]
+    assert reads and all(
+        when["read", line] - when["fetch", line] > 15 * 2 * TILE // LINE for line in reads
+    )
+
+
+def test_a_tile_that_is_used_twice_is_fetched_once() -> None:
+    """Each is read for two tiles of rows: the fetch is outside of their loop."""
+    loops = [*tiles(5, 1, [3, 7], 2), repeating(2)]
+    fetched = [line for what, line in stream_of(loops, 2) if what == "fetch"]
+    assert len(fetched) == len(set(fetched)) == 5 * 3 * 7 * TILE // LINE
+
+
+def test_panels_that_are_read_in_turn_are_streams() -> None:
+    """Two panels of 32 kB: each is fetched 16 kB ahead of where it is read."""
+    loops = [walking(3, 64 * 512), walking(32, 512, is_sum=True), walking(2, 32 * 512)]
+    fetched: set[int] = set()
+    panel, first = 32 * TILE // LINE, STREAM_AHEAD // LINE
+    for what, line in stream_of(loops, 2):
+        if what == "fetch":
+            fetched.add(line)
+        elif line % panel >= first:
+            assert line in fetched
+
+
+@pytest.mark.parametrize(
+    ("loops", "vector"),
+    [
+        pytest.param(nest(5, 1, [32], 1, 256)[:-1], 256, id="vectors"),
+        pytest.param(tiles(1, 1, [16], 2), 512, id="no more than the distance"),
+        pytest.param([walking(64, 1024, is_sum=True)], 512, id="not packed"),
+        pytest.param([Loop(64, 1, 512, False, True)], 512, id="irregular"),
+        pytest.param([walking(64, -512, is_sum=True)], 512, id="backward"),
+        pytest.param([walking(8, 512), walking(64, 4096, is_sum=True)], 512, id="across"),
+        pytest.param([repeating(64)._replace(is_sum=True)], 512, id="one tile"),
+        pytest.param(nest(5, 1, [32], 1, 1024)[:-1], 1024, id="many lines at once"),
+    ],
+)
+def test_other_nests_have_no_stream(loops: list[Loop], vector: int) -> None:
+    assert place_prefetch(loops, vector, 2) is None
 
 
 @pytest.mark.parametrize(

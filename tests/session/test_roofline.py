@@ -16,6 +16,7 @@ from tvm_droplet_ms.session.roofline import (
     MachineRates,
     Work,
     host_bound,
+    least_vector_secs,
     measure_machine,
     task_bound,
     task_work,
@@ -97,18 +98,34 @@ def dense(dtype):
     k = te.reduce_axis((0, 16), "k")
     wide = "int32" if "int" in dtype else "float32"
     c = te.compute((16, 16), lambda i, j: te.sum(a[i, k].astype(wide) * w[j, k].astype(wide), k))
-    return task_work(tvm.IRModule({"main": te.create_prim_func([a, w, c])}))
+    return tvm.IRModule({"main": te.create_prim_func([a, w, c])})
 
 
 def test_products_of_narrow_types_are_as_many_a_lane_as_the_cpu_adds_up():
     target = host_target()
     units = {"int8": dot_unit(target), "bfloat16": half_unit(target), "float32": None}
     for dtype, unit in units.items():
-        work = dense(dtype)
+        work = task_work(dense(dtype))
         # Sapphire Rapids: 3.2 TFLOP/s of bfloat16 and 6.5 TOP/s of bytes for 0.16 TFLOP/s.
         tiled = {"int8": 40, "bfloat16": 20}.get(dtype)
         vectors = 1 if unit is None else unit.depth
         assert work.rate == (tiled if has_matrix_units(target, dtype) else vectors)
-        assert work.flops == dense("float32").flops
+        assert work.flops == task_work(dense("float32")).flops
     # 2,048 operations at 10 of float32 in a second are 51.2 seconds at four times the rate.
     assert MachineRates(10.0, (1,), (1e12,)).lower_bound(Work(2048, 1, 4)) == pytest.approx(51.2)
+
+
+def test_least_time_in_vectors_is_that_of_the_sums():
+    products = 2 * 16**3
+    assert least_vector_secs(dense("float32"), RATES) == pytest.approx(products / 100e9)
+    # Without matrix tiles and dot products, bfloat16 is multiplied as float32.
+    assert least_vector_secs(dense("bfloat16"), RATES) == pytest.approx(products / 100e9)
+    # AVX512_VNNI adds four products to a sum at once.
+    assert least_vector_secs(dense("int8"), RATES) == pytest.approx(products / 400e9)
+
+
+def test_least_time_in_vectors_is_unknown_without_sums():
+    """Of bytes, a vector may compute more elements than of float32."""
+    image = te.placeholder((64,), dtype="int8", name="image")
+    mod = tvm.IRModule({"main": te.create_prim_func([image, topi.nn.relu(image)])})
+    assert least_vector_secs(mod, RATES) == least_vector_secs(symbolic(), RATES) == 0.0

@@ -182,3 +182,33 @@ def test_those_of_another_kernel_are_given_back():
     assert list(cold_timing._kept) == [(0, "float32", (10, 10))]
     allocate_or_keep(tvm.cpu(), [tensor(9, 10)], 1)
     assert not cold_timing._kept
+
+
+@pytest.mark.parametrize("shape", [(), (0, 4), (3,), (7, 5000)], ids=str)
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "bfloat16"])
+def test_floats_are_filled_without_drawing_each(kind, shape, monkeypatch):
+    """TVM's numbers are between 1 and 10, too."""
+    monkeypatch.setattr(cold_timing, "default_alloc_argument", None)
+    first, second = allocate_or_keep(tvm.cpu(), [tensor(*shape, dtype=kind)], 2)
+    for (argument,) in (first, second):
+        assert (str(argument.dtype), tuple(argument.shape)) == (kind, shape)
+        values = argument.numpy().astype("float64")
+        assert values.shape == shape
+        assert ((values >= 1) & (values <= 10)).all()
+        assert values.size < 3 or values.std() > 1
+        # The end of an argument is not what the memory held.
+        assert values.size < 30_000 or values[-1, -1] == values.flat[len(values.flat) - 1 - 16384]
+
+
+@pytest.mark.parametrize(("device", "kind"), [("cuda", "float32"), ("cpu", "float8_e4m3fn")])
+def test_tvm_fills_other_devices_and_types(device, kind, monkeypatch):
+    asked = []
+
+    def fill(where, infos, count):
+        asked.append((where.type, infos, count))
+        return [["filled"]]
+
+    monkeypatch.setattr(cold_timing, "default_alloc_argument", fill)
+    info = tensor(3, dtype=kind)
+    assert allocate_or_keep(SimpleNamespace(type=device), [info], 1) == [["filled"]]
+    assert asked == [(device, [info], 1)]

@@ -22,11 +22,12 @@ import tvm
 from tvm import DataType, te
 from tvm.ir import IRModule
 from tvm.ir.expr import TensorLoad
-from tvm.s_tir import Schedule
+from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.tirx import IterVar
 
-from ..design_space.trees import entry_function
+from ..design_space.trees import entry_function, nodes_in
 from ..host import copy_bandwidth, host_target, tvm_num_threads
 from ..measure import available_cpus
 
@@ -93,6 +94,10 @@ NAIVE_RATE = 2e9
 TILE_RATE = 10
 """The speedup of matrix tiles for each product that an instruction adds to a lane. In total,
 bfloat16 has 20 times the arithmetic rate of float32, and bytes 40 times (Sapphire Rapids)."""
+
+_SUM_RATES = {"float64": 1.0, "float32": 1.0, "float16": 2.0, "int32": 4.0}
+"""The maximum rate of sums in vectors, as a multiple of float32's, by their type: an instruction of
+AVX512_VNNI adds four products of bytes to each int32."""
 
 LEAST_BOUND = 1e-9
 """The least roofline in seconds, for a task that neither computes nor moves anything."""
@@ -202,11 +207,24 @@ def task_bound(mod: Any, rates: MachineRates) -> float | None:
         return None
 
 
-def least_computing(mod: Any, rates: MachineRates) -> float:
-    """The seconds of a task's operations at the peak rate of float32; 0 if they are unknown."""
+def least_vector_secs(mod: Any, rates: MachineRates) -> float:
+    """The least seconds of a CPU task's sums in vectors, without tensor intrinsics.
+
+    These are the operations of its sums at the peak rate. The result is 0 if they cannot be counted
+    and for sums of other types than those of ``_SUM_RATES``. Other operations are not counted: a
+    vector has four times as many bytes as float32 numbers.
+    """
+    secs = 0.0
     # TVM raises errors of many types for a statement that it cannot count.
     try:
-        return float(task_work(mod).flops / rates.flops_per_sec)
+        for block in nodes_in(entry_function(mod).body, SBlock):
+            is_sum = any(axis.iter_type == IterVar.CommReduce for axis in block.iter_vars)
+            rate = _SUM_RATES.get(str(block.writes[0].source.dtype)) if is_sum else None
+            if rate is not None:
+                elements = prod(int(axis.dom.extent) for axis in block.iter_vars)
+                secs += 2 * elements / (rate * rates.flops_per_sec)
+        # The transforms of a Winograd convolution are sums too, of which most terms are zeros.
+        return min(secs, task_work(mod).flops / rates.flops_per_sec)
     except Exception:
         return 0.0
 

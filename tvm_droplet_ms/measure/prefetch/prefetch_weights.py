@@ -233,7 +233,7 @@ def _statements(loops: Sequence[For], place: Place, offset: Any, weight: Any) ->
         iteration = loops[term.loop].loop_var // _number(term.divisor, like)
         start += iteration % _number(term.modulus, like) * _number(term.factor, like)
     line = LINE // _itemsize(weight)
-    # The rows of matrix tiles stay in L1.
+    # A panel of tiles may exceed L1, where the rows of the product stay.
     cache = _L2 if place.is_of_tiles else _L1
     statements = []
     for number in range(place.lines):

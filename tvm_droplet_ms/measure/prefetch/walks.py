@@ -4,7 +4,8 @@
 The loops of a tiled product read a panel of the weights once for each tile of the outputs. The
 first time, the panel comes from memory, and the arithmetic waits for it. From the second time on,
 it comes from a cache, and memory is idle. So each walk through a panel fetches its share of the
-next panel.
+next panel. Matrix tiles compute faster than memory delivers even weights that are read in order. If
+no panel is read again before the next one, each tile fetches the tile at a fixed distance.
 """
 
 from collections.abc import Sequence
@@ -19,17 +20,17 @@ MOST_LINES = 16
 has a few dozen requests in flight. Fewer lines need a place closer to the arithmetic, where they
 disturb LLVM's use of registers."""
 
-FEWEST_WALKS, FEWEST_WALKS_OF_TILES = 4, 2
-"""Minimum number of walks through a panel, in vectors and in matrix tiles. With two walks, memory
-is already busy half of the time: three kernels of ResNet-50 became 2% slower in vectors. Matrix
-tiles compute ten times as fast and wait for memory longer."""
+FEWEST_WALKS = 4
+"""Minimum number of walks through a panel in vectors. With two walks, memory is already busy half
+of the time: three kernels of ResNet-50 became 2% slower. Matrix tiles compute ten times as fast and
+wait for memory longer, so two walks are enough."""
 
 TILE = 1024
-"""Bytes that a product reads at once from which on it multiplies matrix tiles."""
+"""Minimum number of bytes that a product of matrix tiles reads at once. Vectors read fewer."""
 
 STREAM_AHEAD = 16384
-"""Bytes from a tile of weights to the tile that is fetched, if the kernel reads each once. From L3
-or memory, 7x7 layers of ResNet-50 then take 0.6 to 0.8 of the time."""
+"""Bytes from a tile to the tile that is fetched, if tiles are read in order. From L3 or memory, 7x7
+layers of ResNet-50 then take 0.6 to 0.8 of the time."""
 
 AHEAD = 8192
 """Minimum number of bytes from a panel to the panel that is fetched. The kernel reads this much
@@ -98,19 +99,20 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
     place : Place or None
         None if the loops walk through the weights too few times or in an unsupported way.
     """
+    is_of_tiles = vector * itemsize >= TILE
     sums = [number for number, loop in enumerate(loops) if loop.is_sum and loop.extent > 1]
     if not sums:
         return None
     walked, repeated, step = _panel(loops, sums[-1])
     if not walked or not step:
-        return _place_in_stream(loops, vector, itemsize)
+        return _place_in_stream(loops, vector, itemsize) if is_of_tiles else None
     moving = [*walked, *(n for n in range(sums[-1] + 1, len(loops)) if loops[n].step)]
     panel = vector + sum((loops[n].extent - 1) * loops[n].step for n in moving)
     if panel != vector * prod(loops[n].extent for n in moving):
         return None  # The panel is not contiguous: its weights are not packed.
     walks = prod(loops[number].repeats for number in repeated)
-    if walks < (FEWEST_WALKS_OF_TILES if vector * itemsize >= TILE else FEWEST_WALKS):
-        return _place_in_stream(loops, vector, itemsize)
+    if walks < FEWEST_WALKS and not is_of_tiles:
+        return None
     lines = ceil(panel * itemsize / LINE / walks)
     entered = _entered(loops, walked, lines)
     times = prod(term.modulus for term in entered)
@@ -131,17 +133,32 @@ def place_prefetch(loops: Sequence[Loop], vector: int, itemsize: int) -> Place |
         distance=step * ceil(AHEAD / (panel * itemsize)),
         terms=tuple(terms),
         within=frozenset((*walked, *(n for n in repeated if loops[n].step == 0))),
-        is_of_tiles=vector * itemsize >= TILE,
+        is_of_tiles=is_of_tiles,
     )
 
 
 def _place_in_stream(loops: Sequence[Loop], vector: int, itemsize: int) -> Place | None:
-    """Return the place to fetch tiles that are read once; None for vectors, which CPUs fetch."""
-    size = vector * itemsize
-    if size < TILE:
+    """Return the place to fetch tiles that are read in order; None if most are not read later.
+
+    The loops inside the innermost sum may read several streams in turn. Vectors need no such place:
+    CPUs fetch what they read in order.
+    """
+    moving = [number for number, loop in enumerate(loops) if loop.extent > 1 and loop.step]
+    lines = ceil(vector * itemsize / LINE)
+    if lines > MOST_LINES or not all(loops[n].is_regular and loops[n].step > 0 for n in moving):
         return None
-    distance = STREAM_AHEAD // itemsize
-    return Place(len(loops) - 1, 1, ceil(size / LINE), distance, (), frozenset(), True)
+    last_sum = max(number for number, loop in enumerate(loops) if loop.is_sum and loop.extent > 1)
+    steps = [loops[number].step for number in moving if number <= last_sum]
+    if steps != sorted(steps, reverse=True):
+        return None
+    distance, contiguous = STREAM_AHEAD // itemsize, vector
+    for number in sorted(moving, key=lambda number: loops[number].step):
+        if loops[number].step != contiguous:
+            break
+        contiguous *= loops[number].extent // loops[number].repeats
+    if contiguous <= distance:
+        return None
+    return Place(max(moving), 1, lines, distance, (), frozenset(), True)
 
 
 def _entered(loops: Sequence[Loop], walked: Sequence[int], lines: int) -> list[Term]:

@@ -30,7 +30,7 @@ from ...search_strategy.known_schedules import KnownLike
 from ...search_strategy.logger import logger
 from ...search_strategy.published.candidates import mean, valid_secs
 from ...session.errors import last_line
-from ...session.roofline import MachineRates, least_computing, task_bound
+from ...session.roofline import MachineRates, least_vector_secs, task_bound
 from ...session.stop import StopRequest
 from .pick_pace import MOST, weighing
 from .pick_sampling import PickRequest
@@ -52,8 +52,9 @@ SAMPLING_SECS = 0.5
 kernels. Schedules of matrix tiles take three times as long, and measuring one takes 0.2 s."""
 
 UNSCHEDULED = 3.0
-"""The least time of an unscheduled kernel, as a multiple of its operations at the peak rate of
-float32: of ResNet-50's kernels, the fastest takes 3.3 times that."""
+"""The least time of an unscheduled kernel, as a multiple of ``least_vector_secs``. It adds numbers
+one by one, because kernels are built without LLVM's loop vectorizer: of eight convolutions,
+products and softmaxes, the fastest took 15 times that (one thread of Sapphire Rapids)."""
 
 GAIN_SHARE = 0.98
 """The kernels with this share of the total seconds above the roofline are measured."""
@@ -64,7 +65,8 @@ class Finalists:
     """The schedules of a workload to measure besides the unscheduled one; its pick comes first.
 
     - ``has_pick``: whether there is one. Otherwise, the unscheduled kernel counts as it.
-    - ``vector_secs``: the seconds that a schedule without tensor intrinsics takes at least.
+    - ``vector_secs``: the seconds that a schedule without tensor intrinsics takes at least; 0 if
+      that is unknown.
     """
 
     mod: IRModule
@@ -111,45 +113,71 @@ def measure_finalists(
     """
     entries = [entry for place, task in enumerate(tasks) for entry in _entries(place, task)]
     built = builder.build([BuilderInput(entry.mod, target) for entry in entries])
-    failures = Counter[str]()
-    unfinished: set[int] = set()
+    timing = _Timing(runner, len(tasks))
     inputs: list[tuple[_Entry, RunnerInput]] = []
     for entry, result in zip(entries, built, strict=True):
         if result.artifact_path is None:
-            failures[last_line(result.error_msg or "no time")[:200]] += 1
-            if is_machinery_failure(result.error_msg):
-                unfinished.add(entry.task)
+            timing.note_failure(entry, result.error_msg)
             continue
         info = ArgInfo.from_entry_func(entry.mod, remove_preproc=True)
         inputs.append((entry, RunnerInput(str(result.artifact_path), "cpu", info)))
-    fastest: list[Fastest | None] = [None] * len(tasks)
+    waiting = inputs
+    while waiting:
+        least = {entry.task: math.inf for entry, _ in waiting}
+        for entry, _ in waiting:
+            least[entry.task] = min(least[entry.task], entry.least_secs)
+        timing.run([each for each in waiting if each[0].least_secs == least[each[0].task]])
+        waiting = [each for each in waiting if each[0].least_secs > least[each[0].task]]
+    for _, given in inputs:
+        shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
+    for reason, count in timing.failures.items():
+        logger.info("%d first picks could not be measured: %s", count, reason)
+    return [
+        None if place in timing.unfinished else best for place, best in enumerate(timing.fastest)
+    ]
 
-    def time_those(chosen: Sequence[tuple[_Entry, RunnerInput]]) -> None:
-        futures = runner.run([given for _, given in chosen])
-        for (entry, _), future in zip(chosen, futures, strict=True):
+
+class _Timing:
+    """Runs schedules, and keeps the fastest of each workload."""
+
+    def __init__(self, runner: BackgroundRunner, tasks: int) -> None:
+        self._runner = runner
+        self.fastest: list[Fastest | None] = [None] * tasks
+        self.failures = Counter[str]()
+        self.unfinished: set[int] = set()
+
+    def run(self, given: Sequence[tuple[_Entry, RunnerInput]]) -> None:
+        """Run the schedules that may be faster than those that ran before."""
+        due = [(entry, each) for entry, each in given if self._may_win(entry)]
+        if not due:
+            return
+        futures = self._runner.run([each for _, each in due])
+        for (entry, _), future in zip(due, futures, strict=True):
             timed = future.result()
             secs = valid_secs(timed.run_secs)
             if not secs:
-                failures[last_line(timed.error_msg or "no time")[:200]] += 1
-                if is_machinery_failure(timed.error_msg):
-                    unfinished.add(entry.task)
+                self.note_failure(entry, timed.error_msg)
                 continue
-            best = fastest[entry.task] or Fastest(entry.trace, math.inf, math.inf)
+            best = self.fastest[entry.task] or Fastest(entry.trace, math.inf, math.inf)
             if entry.is_pick:
                 best = replace(best, pick_secs=mean(secs))
             if mean(secs) < best.secs:
                 best = replace(best, trace=entry.trace, secs=mean(secs))
-            fastest[entry.task] = best
+            self.fastest[entry.task] = best
 
-    time_those([each for each in inputs if each[0].least_secs == 0.0])
-    slow = [each for each in inputs if each[0].least_secs > 0.0]
-    times = [math.inf if best is None else best.secs for best in fastest]
-    time_those([each for each in slow if each[0].least_secs < times[each[0].task]])
-    for _, given in inputs:
-        shutil.rmtree(os.path.dirname(str(given.artifact_path)), ignore_errors=True)
-    for reason, count in failures.items():
-        logger.info("%d first picks could not be measured: %s", count, reason)
-    return [None if place in unfinished else best for place, best in enumerate(fastest)]
+    def note_failure(self, entry: _Entry, error: str | None) -> None:
+        """Count a schedule that could not be built or run."""
+        self.failures[last_line(error or "no time")[:200]] += 1
+        if is_machinery_failure(error):
+            self.unfinished.add(entry.task)
+
+    def _may_win(self, entry: _Entry) -> bool:
+        # The result of an unfinished workload is dropped. A schedule of unknown least time may win.
+        if entry.least_secs == 0.0:
+            return True
+        best = self.fastest[entry.task]
+        is_open = entry.task not in self.unfinished
+        return is_open and (best is None or entry.least_secs < best.secs)
 
 
 def _entries(place: int, task: Finalists) -> list[_Entry]:
@@ -164,14 +192,33 @@ def _entries(place: int, task: Finalists) -> list[_Entry]:
             logger.info("a first pick does not replay: %s", type(error).__name__)
             continue
         is_pick = task.has_pick and number == 0
-        least = 0.0 if is_pick or _tensorizes(schedule.trace) else task.vector_secs
-        entry = _Entry(place, schedule.trace, schedule.mod, is_pick, least)
+        entry = _Entry(place, schedule.trace, schedule.mod, is_pick)
         found.setdefault(structural_hash(schedule.mod), entry)
+    found = _with_least_secs(found, task.vector_secs)
     unscheduled = Schedule(task.mod, debug_mask="none")
-    is_pick, least = not task.has_pick, UNSCHEDULED * task.vector_secs
-    entry = _Entry(place, unscheduled.trace, unscheduled.mod, is_pick, least)
-    found.setdefault(structural_hash(task.mod), entry)
+    entry, key = _Entry(place, unscheduled.trace, unscheduled.mod), structural_hash(task.mod)
+    if task.has_pick:
+        found.setdefault(key, replace(entry, least_secs=UNSCHEDULED * task.vector_secs))
+    else:
+        # The pick is always run: the gain over it is reported.
+        found[key] = replace(entry, is_pick=True)
     return list(found.values())
+
+
+def _with_least_secs(found: dict[int, _Entry], vector_secs: float) -> dict[int, _Entry]:
+    """Set the least seconds of schedules in vectors, if there are some with tensor intrinsics.
+
+    Otherwise, all are in vectors, and the best may run at the measured peak rate.
+    """
+    in_vectors = {key for key, entry in found.items() if not _tensorizes(entry.trace)}
+    if len(in_vectors) == len(found):
+        return found
+    return {
+        key: replace(entry, least_secs=vector_secs)
+        if key in in_vectors and not entry.is_pick
+        else entry
+        for key, entry in found.items()
+    }
 
 
 def _tensorizes(trace: Trace) -> bool:
@@ -261,7 +308,7 @@ class PickContest:
                 traces += [replayed(mod, text) for text in future.result()]
             except Exception as error:
                 logger.info("%s: nothing else to measure: %s", task.task_name, last_line(error))
-            least = least_computing(mod, self.rates)
+            least = least_vector_secs(mod, self.rates)
             finalists.append(Finalists(mod, tuple(traces), pick is not None, least))
         return finalists
 

@@ -47,7 +47,7 @@ LEAST_DIFFERENCE = 0.25
 """The minimum share of differing decision values between two schedules of alike design spaces. The
 best predicted ones are often near-twins: measuring three of them tells no more than one."""
 
-AT_ONCE = 16
+DRAWN_AT_ONCE = 16
 """Number of random schedules to draw between two looks at the clock."""
 
 _TILED = "meta_schedule.tiling_structure"
@@ -68,7 +68,8 @@ class NoSchedule(RuntimeError):
 class PickRequest:
     """A task to sample, with ``count`` random schedules and at most as many known ones.
 
-    ``secs``: the seconds of one core after which no more random schedules are drawn.
+    ``secs``: the seconds of one core after which no more random schedules are drawn, except the
+    first ``DRAWN_AT_ONCE``.
     """
 
     mod: IRModule
@@ -209,12 +210,7 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
     sampling = RandomExploration(replayer, schedules, history)
     # With time for only one, rank the nearest known schedule and the plain one.
     drawn = 0 if model is None or (near and count == 1) else count
-    began, candidates = time.process_time(), sampling.ask(min(drawn, AT_ONCE)) if drawn else []
-    while len(candidates) < drawn and time.process_time() - began < request.secs:
-        more = sampling.ask(min(AT_ONCE, drawn - len(candidates)))
-        if not more:
-            break
-        candidates.extend(more)
+    candidates = _draw(sampling, drawn, request.secs)
     replayed = replayer.replay_all(map(spaces.trace, near))
     candidates.extend(candidate for candidate in replayed if candidate is not None)
     candidates = candidates or sampling.ask(count)
@@ -233,6 +229,21 @@ def _rank(request: PickRequest, model: CostModel | None) -> _Ranked:
         candidates = [candidates[index] for index in order]
         predicted = [float(scores[index]) for index in order]
     return _Ranked(candidates, predicted, spaces)
+
+
+def _draw(sampling: RandomExploration, count: int, secs: float) -> list[Candidate]:
+    """Draw distinct random schedules, at most ``count``, until the time is over."""
+    if math.isinf(secs):
+        return sampling.ask(count) if count else []
+    began = time.process_time()
+    found: dict[int, Candidate] = {}
+    while len(found) < count and (not found or time.process_time() - began < secs):
+        before = len(found)
+        drawn = sampling.ask(min(DRAWN_AT_ONCE, count - before))
+        found.update((candidate.module, candidate) for candidate in drawn)
+        if len(found) == before:
+            break
+    return list(found.values())
 
 
 def _predict(request: PickRequest, model: CostModel, candidates: Sequence[Candidate]) -> np.ndarray:
