@@ -56,6 +56,23 @@ def exact(array):
     return array.astype("float32").astype("int64")
 
 
+def convolved(a, w, strides, padding, dilation):
+    """The convolution of images in NHWC with weights in HWIO; padding: top, left, bottom, right."""
+    top, left, bottom, right = padding
+    padded = np.pad(exact(a), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    lines, rows = (
+        (extent - (taps - 1) * apart - 1) // stride + 1
+        for extent, taps, apart, stride in zip(
+            padded.shape[1:3], w.shape, dilation, strides, strict=False
+        )
+    )
+    result = np.zeros((len(a), lines, rows, w.shape[3]), "int64")
+    for y, x in np.ndindex(w.shape[:2]):
+        part = padded[:, y * dilation[0] :: strides[0], x * dilation[1] :: strides[1]]
+        result += part[:, :lines, :rows] @ exact(w[y, x])
+    return result
+
+
 def dense_case(shared, own, rows=48, columns=96, depth=128):
     a, w = te.placeholder((rows, depth), shared, "a"), te.placeholder((depth, columns), own, "w")
     k, sums = te.reduce_axis((0, depth), "k"), sums_of(shared)
@@ -133,25 +150,13 @@ def convolution_case(size, inputs, outputs, kernel, types, *, stride=1, dilation
     # What follows a convolution in a model.
     d = te.compute(c.shape, lambda *at: c[at] + tirx.const(1, c.dtype), "d")
 
-    def expected(a, w):
-        padded = np.pad(exact(a), ((0, 0), (pads[0],) * 2, (pads[0],) * 2, (0, 0)))
-        lines, rows = ((n + 2 * pads[0] - reach) // stride + 1 for n in size)
-        result = np.ones((1, lines, rows, outputs), "int64")
-        for y in range(kernel):
-            for x in range(kernel):
-                part = padded[:, y * dilation :, x * dilation :]
-                part = part[:, : (lines - 1) * stride + 1 : stride]
-                part = part[:, :, : (rows - 1) * stride + 1 : stride]
-                result += part @ exact(w[y, x])
-        return result
-
     return Case(
         f"convolution {kernel}x{kernel} of {size} {inputs} to {outputs} stride {stride} "
         f"dilation {dilation} {types[0]} computed {computed}",
         module_of(te.create_prim_func([a, w, d])),
         [(1, *size, inputs), (kernel, kernel, inputs, outputs)],
         list(types),
-        expected,
+        lambda a, w: convolved(a, w, *geometry) + 1,
         sums_of(types[0]),
     )
 

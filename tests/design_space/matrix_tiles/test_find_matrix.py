@@ -3,28 +3,18 @@
 
 import pytest
 from matrix_kernels import Case, convolution_case, dense_case, matmul_case
+from tile_schedules import found_in
 from tiles_stand_in import TILES
-from tvm_ffi.structural import structural_walk
 
 from tvm import te
-from tvm.s_tir import SBlock
 from tvm.target import Target
 from tvm_droplet_ms.design_space.matrix_tiles.find_matrix import (
-    find_matrix,
     matrix_units,
     product_geometry,
 )
 from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
 
 BYTES, HALVES = ("uint8", "int8"), ("bfloat16", "bfloat16")
-
-
-def found_in(case):
-    blocks = []
-    structural_walk(case.module["main"].body, (SBlock, blocks.append))
-    finds = [find_matrix(block, unit) for block in blocks for unit in matrix_units(TILES)]
-    finds = [find for find in finds if find is not None]
-    return finds[0] if finds else None
 
 
 def test_the_target_says_what_is_multiplied():

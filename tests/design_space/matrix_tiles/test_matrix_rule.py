@@ -18,46 +18,20 @@ from matrix_kernels import (
     dense_case,
     requantized_case,
 )
+from tile_schedules import HOST, PRODUCTS, needs_tiles, scheduled, spaces_of
 from tiles_stand_in import TILES
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule import TuneContext
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.target import Target
 from tvm_droplet_ms import DropletStrategy
-from tvm_droplet_ms.compat import fast_tune_contexts
-from tvm_droplet_ms.design_space.matrix_tiles.find_matrix import matrix_units
 from tvm_droplet_ms.design_space.matrix_tiles.kept_tiles import REFUSED
-from tvm_droplet_ms.design_space.sound_space import FROM_TARGET, sound_space
-from tvm_droplet_ms.host import host_target
 from tvm_droplet_ms.measure import fast_measure
 from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.measure.prefetch.prefetch_weights import PrefetchWeights
-from tvm_droplet_ms.model.kernels.lowering_passes import register_schedule_rules
 from tvm_droplet_ms.search_strategy.candidates import ScreenedReplayer
 from tvm_droplet_ms.session.database import open_database
-
-HOST = Target({**host_target().export(), "num-cores": 1})
-needs_tiles = pytest.mark.skipif(not matrix_units(HOST), reason="this CPU has no matrix tiles")
-PRODUCTS = "matrix_tiles.products"
-
-
-def spaces_of(module, target=TILES, seed=1):
-    register_schedule_rules()
-    with fast_tune_contexts():
-        space = sound_space(FROM_TARGET, module, target)
-        context = TuneContext(module, target=target, space_generator=space, rand_state=seed)
-        return context, list(context.generate_design_space())
-
-
-def scheduled(module, target=TILES, seed=1):
-    """A random schedule of each design space of tiles."""
-    context, spaces = spaces_of(module, target, seed)
-    replayer = ScreenedReplayer(module, context.space_generator.postprocs, random.Random(seed))
-    found = [replayer.replay(s.trace) for s in spaces if PRODUCTS in str(s.trace)]
-    assert found and all(found), replayer.dropped
-    return [each.schedule.mod for each in found]
 
 
 def close(case: Case, found, expected):

@@ -8,6 +8,7 @@ row of 28 numbers. The row of the next pixel starts one stride later, so rows ov
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 from tvm_ffi import structural_equal
@@ -119,12 +120,13 @@ def find_matrix(block: Any, unit: DotUnit) -> FoundMatrix | None:
     line = _place(axes, indices[-3]) if len(indices) > 2 and not middle else None
     if line is not None and depends(own.indices, axes[line]):
         line = None
-    if max(int(axes[n].dom.extent) for n in (row, line) if n is not None) < FEWEST_ROWS:
+    extents = [int(axes[n].dom.extent) for n in (row, line) if n is not None]
+    is_joinable = bool(line is not None and stride and _is_joinable(places, axes, line, row))
+    if (prod(extents) if is_joinable else max(extents)) < FEWEST_ROWS:
         return None
     reads = [n for n, axis in enumerate(axes) if depends(places, axis)]
     if dot.lane in reads:
         return None
-    is_joinable = bool(line is not None and stride and _is_joinable(places, axes, line, row))
     return FoundMatrix(dot, row, line, stride, pitch, middle, depth, reads, is_joinable)
 
 

@@ -2,8 +2,8 @@
 """Tiles with rows of several lines.
 
 A line of a map of seven by seven fills less than half of a tile. If the rows of all lines are
-equally far apart in memory, as in ``halves.flat_convolution``, the whole map is one axis of rows.
-The map of sums is folded back into lines for its consumer only.
+equally far apart in memory, as in ``halves.flat_convolution``, they are joined into one axis. Only
+the consumer of the sums has lines again.
 """
 
 from collections.abc import Callable

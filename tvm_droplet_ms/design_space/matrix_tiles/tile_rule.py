@@ -2,12 +2,12 @@
 """A MetaSchedule schedule rule for matrix tiles.
 
 Groups of tiles of sums are accumulated in registers. The consumers are computed group by group from
-a buffer in L1. Rows are read in place: in a convolution they are the pixels of a line, and each tap
-shifts the address.
+a buffer in L1. Rows are read in place: in a convolution they are the pixels of a line, or of all
+lines (``joined_lines``), and each tap shifts the address.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -26,8 +26,10 @@ from ..register_tiles.tiling import (
     inlined_consumers,
     is_marked,
     is_plain,
+    is_written,
     perfect_tile,
 )
+from ..trees import entry_function
 from .find_matrix import FoundMatrix, find_matrix, join_taps
 from .joined_lines import join_lines, join_sums
 from .kept_tiles import function_code
@@ -51,6 +53,8 @@ def MatrixTiles(units: Sequence[DotUnit], is_parallel: bool) -> ScheduleRule:
         found = _find(units, sch, block)
         if found is None and _join_taps(units, sch, block):
             found = _find(units, sch, block)
+        if found is not None and found.is_joinable and _is_output(sch, block):
+            found = replace(found, is_joinable=False)
         tiles = [] if found is None else _tiles(sch.get(block), found)
         if found is None or not tiles or not pack_if_worthwhile(sch, block, found.dot):
             return [sch]
@@ -84,6 +88,11 @@ def _join_taps(units: Sequence[DotUnit], schedule: Schedule, block: SBlockRV) ->
     return False
 
 
+def _is_output(schedule: Schedule, block: SBlockRV) -> bool:
+    """Return whether a block writes an output of the kernel, whose shape must not change."""
+    return is_written(schedule.get(block), list(entry_function(schedule.mod).params))
+
+
 def _tiles(node: Any, found: FoundMatrix) -> list[MacroTile]:
     extents = [int(axis.dom.extent) for axis in node.iter_vars]
     axes = zip(node.iter_vars, extents, strict=True)
@@ -107,6 +116,11 @@ def _tile(
     is_parallel: bool,
     rows: int,
 ) -> None:
+    """Schedule a product in tiles.
+
+    ``last``: its consumer, if there is one to compute after each group of tiles. ``rows``: the rows
+    of a line if ``join_lines`` has joined the lines; otherwise 0.
+    """
     axes = list(schedule.get(block).iter_vars)
     index = str(axes[0].var.ty)
     types = found.dot.dot.shared, found.dot.dot.own
@@ -150,7 +164,7 @@ def _tile(
     first = finish_outer(schedule, outer, is_parallel)
     schedule.annotate(first, IMPORTED, function_code(kind.element, tile))
     group = [*middle, *around_rows][-1]
-    # Only whole maps have lines.
+    # The consumer reads lines, and a tile ends within a line: it follows all rows.
     tile_loops = TileLoops([*sums, steps][0], unrolled, tiles, row, group, middle[-1])
     tensorize_tiles(schedule, block, copies, kind, tile_loops, last, place_sums=place_sums)
     if last is not None:
@@ -205,7 +219,7 @@ class TileLoops:
     - ``tiles``: the loops over tiles of sums that have several iterations.
     - ``row``: the loop over the rows of a tile, around the loops over its lanes and products.
     - ``group``: the loop that computes a group of sums in each iteration.
-    - ``consumer``: the loop to compute the consumer in.
+    - ``consumer``: the loop that computes the consumer in each iteration.
     """
 
     sums: LoopRV

@@ -39,7 +39,8 @@ _MOST_JOINED = 128
 """Maximum rows of joined lines. The consumer reads all their sums of a panel from L1."""
 
 FEWEST_ROWS, _LEAST_TALL = 4, 3
-"""Minimum rows or lines of a product, and rows of a tile: with fewer, vectors are as fast."""
+"""Minimum rows or lines of a product, or rows of joined lines, and rows of a tile: with fewer,
+vectors are as fast."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def offered_tiles(
 
 
 def map_cycles(rows: int, lines: int, panels: int, lanes: int, depth: int, steps: int) -> float:
-    """Return the cycles of a map in the fastest tiles; infinite if there are none.
+    """Return the cycles per output channel of a map in the fastest tiles; infinite without tiles.
 
     Arguments: see ``offered_tiles``.
     """
@@ -148,6 +149,8 @@ def joined_lines(
     ``pitch``: the rows from one line to the next. Other arguments: see ``offered_tiles``. The
     alternative is the map of ``padded_map``.
     """
+    if lines == 1 or rows * lines < FEWEST_ROWS:
+        return 0
     product = panels, lanes, depth, steps
     found = [n for n in range(lines, lines + _MOST_ADDED + 1) if n * pitch <= _MOST_JOINED]
     best = min(found, key=lambda n: map_cycles(n * pitch, 1, *product), default=0)
