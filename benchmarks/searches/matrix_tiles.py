@@ -82,8 +82,8 @@ def peak(dtype: str) -> float:
     """Return the operations per second of products of tiles, without loads and stores."""
     multiply = f"llvm.x86.{'tdpbf16ps' if dtype == HALF else 'tdpbusd'}"
 
-    @T.prim_func(s_tir=True)
-    def products(layout: T.Buffer((64,), "uint8")):  # type: ignore[no-untyped-def]
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def products(layout: T.Buffer((64,), "uint8")):  # type: ignore[no-untyped-def, valid-type]
         T.func_attr({"global_symbol": "main"})
         T.evaluate(T.call_extern("int64", "syscall", T.int64(158), T.int64(0x1023), T.int64(18)))
         T.evaluate(T.call_llvm_intrin("void", "llvm.x86.ldtilecfg", T.address_of(layout[0])))
