@@ -125,7 +125,7 @@ def measure_finalists(
     fastest: list[Fastest | None] = [None] * len(tasks)
 
     def time_those(chosen: Sequence[tuple[_Entry, RunnerInput]]) -> None:
-        futures = runner.run([given for _, given in chosen])
+        futures = runner.run([given for _, given in chosen]) if chosen else []
         for (entry, _), future in zip(chosen, futures, strict=True):
             timed = future.result()
             secs = valid_secs(timed.run_secs)
