@@ -16,18 +16,16 @@ from matrix_kernels import (
     sums_of,
     values,
 )
-from tile_schedules import HOST, found_in, needs_tiles, scheduled, spaces_of
+from tile_schedules import found_in, needs_tiles, results_on_the_cpu, scheduled, spaces_of
 from tiles_stand_in import TILES
 
 import tvm
 from tvm import relax, te, tirx
-from tvm.target import Target
 from tvm_droplet_ms.design_space.matrix_tiles.tile_shapes import (
     joined_lines,
     map_cycles,
     named_kinds,
 )
-from tvm_droplet_ms.measure.build import build_scheduled
 from tvm_droplet_ms.model.kernels.halves import flat_convolution
 from tvm_droplet_ms.model.kernels.lowering_passes import legalize_map
 from tvm_droplet_ms.tuning.kernel.kernel_run import module_of
@@ -136,13 +134,10 @@ def test_short_lines_have_a_product_together(size, is_found):
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("cores", [1, 2])
 def test_joined_lines_on_the_cpu(case, cores):
-    target = Target({**HOST.export(), "num-cores": cores})
-    arrays = case.arrays()
-    expected = case.expected(*arrays)
-    for module in scheduled(case.module, target, seed=2)[:2]:
-        out = tvm.runtime.empty(expected.shape, case.dtype)
-        build_scheduled(module, target)["main"](*map(tvm.runtime.tensor, arrays), out)
-        np.testing.assert_array_equal(out.numpy(), expected)
+    expected, results = results_on_the_cpu(case, cores)
+    assert results
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_an_output_keeps_its_shape():
